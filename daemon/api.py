@@ -17,33 +17,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..kernels.errors import GridError
-from ..kernels.execution import Beside
+from ..kernels.execution import FrameOverhead
 from ..kernels.grid import FrequencyConfiguration, FrequencyGrid, governed, parse_configuration
 from ..kernels.surface import Surface
 from ..kernels.text import printable
 from ..kernels.units import AXES
 from ..profiles.board import BoardDescription
 from .config import Config, ConfigFile
-from .descriptors.disposal import Attached
+from .descriptors.disposal import DescriptorGrant
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService, SharedWait
 from .leases.board.status import beside_others, status
 from .leases.default import DEFAULT_APP
-from .leases.learning.correcting import Corrections
+from .leases.learning.correcting import SurfaceCorrector
 from .leases.learning.learner import Learner
-from .leases.learning.memory import Key, Memory
+from .leases.learning.memory import ObservationStore, ProgramKey
 from .leases.learning.progress import LeaseProgress
 from .leases.lease import Holder, Lease, find
-from .leases.proposals import Proposals
+from .leases.proposals import ModeProposals
 from .planning.lease_plan import LeasePlan, PlanRequest
 from .planning.limits import BoardConstraints, Limits
-from .planning.plan import Caveats, Plans
+from .planning.plan import Caveats, Planning
 from .planning.settling import warmth_of
-from .planning.targets import Hours, Outlook, check_phase, listing, parse_target
+from .planning.targets import BatteryLifeTarget, TargetFigures, check_phase, listing, parse_target
 from .surfaces import LoadedNetwork, Surfaces
 from .system.journal import TROUBLE, fields
-from .system.record import Record
+from .system.record import DecisionLog
 from .wire.calls import ADMIN, PUBLIC
 from .wire.hold_request import HoldRequest
 from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Parameters = Mapping[str, Any]
-_Handler = Callable[[Session, _Parameters, Attached | None], Awaitable[dict[str, Any]]]
+_Handler = Callable[[Session, _Parameters, DescriptorGrant | None], Awaitable[dict[str, Any]]]
 
 _INPUTS = 64
 _ACCEPTED = 64
@@ -81,8 +81,8 @@ class Context:
     config: Config
     config_file: ConfigFile
     started_s: float
-    record: Record
-    memory: Memory
+    record: DecisionLog
+    memory: ObservationStore
 
 
 class Api:
@@ -93,13 +93,13 @@ class Api:
         self._context = context
         self._networks: dict[Session, dict[str, LoadedNetwork]] = {}
         self._holding: set[Session] = set()
-        self._plans = Plans()
+        self._plans = Planning()
         self._flat = lru_cache(maxsize=1)(_flat)
         self._asked: dict[str, HoldRequest] = {}
         warmth = partial(warmth_of, context.sensors, context.description)
-        self._corrections = Corrections(context.memory, warmth)
+        self._corrections = SurfaceCorrector(context.memory, warmth)
         self._learner = Learner(context.board, context.sensors, context.memory, warmth)
-        self._proposals = Proposals(lambda: context.board.snapshot.look, context.config.limits)
+        self._proposals = ModeProposals(lambda: context.board.snapshot.look, context.config.limits)
         self._sensing = SharedWait(_SENSORS_WAIT_S)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
@@ -120,7 +120,7 @@ class Api:
         }
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+        self, session: Session, method: str, parameters: dict[str, Any], attached: DescriptorGrant | None
     ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         if attached is not None and method != "LoadModel":
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
@@ -139,7 +139,7 @@ class Api:
             self._context.board.drop(Holder(session, session.peer.pid, session.peer.uid, ""))
             self._learner.ended()
 
-    async def _status(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _status(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         context = self._context
         context.sensors.want()
         if context.sensors.round_age_s > _SENSORS_OLD_S and not context.sensors.is_slow:
@@ -155,7 +155,7 @@ class Api:
         told = status(snapshot, context.sensors, context.description, profile, troubles, self._learner, proposed)
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
-    async def _load_model(self, session: Session, parameters: _Parameters, attached: Attached | None) -> dict[str, Any]:
+    async def _load_model(self, session: Session, parameters: _Parameters, attached: DescriptorGrant | None) -> dict[str, Any]:
         if attached is None:
             raise UsageError("LoadModel: exactly one descriptor must come with the call, none did")
         from ..kernels.inputs import parse_input  # not needed before the first model
@@ -170,17 +170,17 @@ class Api:
         )
         return self._keep(session, loaded)
 
-    async def _load_network(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _load_network(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         self._room(session)
         loaded = await self._context.surfaces.check(parameters["network"], session.peer.uid, _accepted(parameters))
         return self._keep(session, loaded)
 
-    async def _unload(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _unload(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         self._network(session, parameters["network"])
         del self._networks[session][parameters["network"]]
         return {}
 
-    async def _predict(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _predict(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         surface = await self._surface(session, parameters)
         fps = parameters.get("fps")
         figures = self._plans.outlook(surface, fps, None)
@@ -196,7 +196,7 @@ class Api:
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         return {"predictions": predictions, "simulated": self._simulated(), "boundary": None, **Caveats.of(surface).to_json()}
 
-    async def _plan(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _plan(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         course = await self._course(session, HoldRequest.read(parameters))
         wish = course.wish
         if wish.constraints.hours is not None:
@@ -210,7 +210,7 @@ class Api:
         told = _told(plan)
         return {"plan": told if proposal is None else {**(told or {}), "proposal": proposal.to_json()}}
 
-    async def _hold(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _hold(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         request = HoldRequest.read(parameters)
         course, plan = await self._planned(session, request)
         app = request.app or process_name(session.peer)
@@ -225,7 +225,7 @@ class Api:
         told = {"lease": lease.id, "plan": _told(plan), "applied": applied.to_json(), "limit_ms": plan.limit_ms}
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
 
-    async def _preview(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _preview(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         plan = (await self._planned(session, HoldRequest.read(parameters)))[1]
         if plan.constraints.hours is not None:
             raise UsageError(_BY_BATTERY.format("Preview", parameters["target"]))
@@ -258,7 +258,7 @@ class Api:
         except GridError as error:
             raise UsageError(str(error)) from error
 
-    async def _release(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _release(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         board = self._context.board
         lease = self._lease(session, parameters)
         used = self._learner.used(lease)
@@ -272,7 +272,7 @@ class Api:
         self._asked = {name: asked for name, asked in self._asked.items() if name in held}
         await asyncio.to_thread(self._context.memory.save)
 
-    async def _change(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _change(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         board = self._context.board
         lease = self._lease(session, parameters)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
@@ -292,7 +292,7 @@ class Api:
         told = {"plan": _told(plan), "applied": None if applied is None else applied.to_json(), "limit_ms": plan.limit_ms}
         return {**told, **beside_others(lease.id, board.snapshot)}
 
-    async def _report(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _report(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
         if len(latencies) > _FRAMES_PER_REPORT or any(not 0 <= latency <= LONGEST_FRAME_MS for latency in latencies):
             raise UsageError(f"Report: expected at most {_FRAMES_PER_REPORT} latencies from 0 to {LONGEST_FRAME_MS:g} ms")
@@ -306,11 +306,11 @@ class Api:
             "silent": self._learner.silent(lease),
         }
 
-    async def _learned(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _learned(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         found = self._context.memory.learned(session.peer.uid or None, parameters.get("name"))
         return {"programs": [asdict(one) for one in found]}
 
-    async def _forget(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _forget(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
         await asyncio.to_thread(self._context.memory.save)
         return {"programs": count}
@@ -322,7 +322,7 @@ class Api:
             for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
         }
 
-    async def _log(self, session: Session, parameters: _Parameters, _: Attached | None) -> dict[str, Any]:
+    async def _log(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))
         return {"entries": [entry.to_json() for entry in entries]}
 
@@ -366,12 +366,12 @@ class Api:
             check_phase(parse_target(request.target), network.info["phase"])
         method, execution, fps = request.method or "timeline", request.execution, request.fps
         stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
-        surfaces, beside = self._context.surfaces, Beside(**stated)
+        surfaces, beside = self._context.surfaces, FrameOverhead(**stated)
         share = self._gpu_share()
         original = await surfaces.surface(
             network, method, execution=execution, beside=beside, gpu_share=share, uid=session.peer.uid
         )
-        key = Key(session.peer.uid, surfaces.name(network, method, execution, beside, share))
+        key = ProgramKey(session.peer.uid, surfaces.name(network, method, execution, beside, share))
         remembered = self._context.memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
@@ -399,11 +399,11 @@ class Api:
             raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
-        from .leases.learning.unpredicted import Unpredicted  # most leases are for networks
+        from .leases.learning.unpredicted import UnpredictedProgram  # most leases are for networks
 
         wish = self._wish(surface, request, "")
-        key = Key(session.peer.uid, printable(request.app or process_name(session.peer)))
-        unknown = Unpredicted(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
+        key = ProgramKey(session.peer.uid, printable(request.app or process_name(session.peer)))
+        unknown = UnpredictedProgram(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
         return LeaseProgress(
             key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True
         )
@@ -456,7 +456,7 @@ def _flat(grid: FrequencyGrid) -> Surface:
 
 def _constraints(request: HoldRequest) -> BoardConstraints:
     target = parse_target(request.target) if request.target else None
-    hours = target.limit if isinstance(target, Hours) else None
+    hours = target.limit if isinstance(target, BatteryLifeTarget) else None
     return BoardConstraints(request.ceiling_c, hours, request.battery_wh)
 
 
@@ -467,7 +467,9 @@ def _accepted(parameters: _Parameters) -> Sequence[str]:
     return accepted
 
 
-def _prediction(surface: Surface, figures: Outlook, configuration: FrequencyConfiguration, fps: float | None) -> dict[str, Any]:
+def _prediction(
+    surface: Surface, figures: TargetFigures, configuration: FrequencyConfiguration, fps: float | None
+) -> dict[str, Any]:
     index = surface.grid.index(configuration)
     found: dict[str, Any] = {
         "configuration": configuration._asdict(),
@@ -496,7 +498,7 @@ class AdminApi:
         self._context = context
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+        self, session: Session, method: str, parameters: dict[str, Any], attached: DescriptorGrant | None
     ) -> dict[str, Any]:
         if attached is not None:
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")

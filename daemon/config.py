@@ -45,7 +45,7 @@ from .hardware.clocks.clusters import Clusters
 from .leases.demand.floors import FloorRules
 from .planning.limits import ClockLimits
 from .planning.targets import parse_target
-from .system.layers import Remark, Stack, read_stack
+from .system.layers import ConfigLayers, Remark, read_stack
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
@@ -162,7 +162,7 @@ class ConfigReading:
     members: Members | None
     problems: tuple[Remark, ...]
     warnings: tuple[Remark, ...]
-    stack: Stack
+    stack: ConfigLayers
 
 
 def read_config(path: Path | None) -> ConfigReading:

@@ -25,7 +25,7 @@ from ..kernels.correction.correct import correct
 from ..kernels.correction.observation import Correction, Observation
 from ..kernels.cost.model import surface as predict
 from ..kernels.decompose import decompose as read_model
-from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, Beside
+from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, FrameOverhead
 from ..kernels.grid import FrequencyGrid
 from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
@@ -113,7 +113,7 @@ class BoardProfile:
         method: str = METHODS[0],
         temperature_c: float | None = None,
         execution: str | None = None,
-        beside: Beside = NOTHING_BESIDE,
+        beside: FrameOverhead = NOTHING_BESIDE,
         accept_boundary: str | Collection[str] = (),
     ) -> BoardSurface:
         """Predict latency, power and energy of one inference at every frequency configuration.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..profiles.bundle.finding import find_bundles, resolve_bundle
-from ..profiles.bundle.identity import Identity, is_of, read_identity
+from ..profiles.bundle.identity import BundleIdentity, is_of, read_identity
 from ..profiles.errors import BundleError
 from .errors import InputError
 from .wire.protocol import one_line
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Profile:
     path: Path
-    identity: Identity
+    identity: BundleIdentity
 
 
 def find_profile(name_or_dir: str, board: str) -> Profile:

@@ -33,20 +33,20 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from .wire.kept import KeptLease
+from .wire.kept import PersistentLease
 
 __all__ = ["frame", "hold", "timed"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-hold = KeptLease
+hold = PersistentLease
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-class Reported(Protocol):
+class FrameReceiver(Protocol):
     def report(self, latency_ms: float) -> None: ...
 
 
@@ -86,7 +86,7 @@ class frame:
 
     __slots__ = ("_lease", "_start", "_wait", "latency_ms", "spans")
 
-    def __init__(self, lease: Reported, wait: Callable[[], object] | Literal[False] | None = None) -> None:
+    def __init__(self, lease: FrameReceiver, wait: Callable[[], object] | Literal[False] | None = None) -> None:
         self._lease = lease
         self._wait = _wait_for_gpu if wait is None else wait
         self._start = 0.0
@@ -137,7 +137,7 @@ class timed:
     """A module, or another callable, whose every call is a frame; all else is the module's own."""
 
     def __init__(
-        self, module: Callable[..., Any], lease: Reported, wait: Callable[[], object] | Literal[False] | None = None
+        self, module: Callable[..., Any], lease: FrameReceiver, wait: Callable[[], object] | Literal[False] | None = None
     ) -> None:
         self._timed = module
         self._lease = lease

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..profiles.timing import SystemClock
 from .hardware.baseline import BaselineKeeper
 from .hardware.baseline.record import Marker
-from .hardware.baseline.stock import Stock
+from .hardware.baseline.stock import HeldClocksReport
 from .hardware.files import Files
 from .hardware.hardware import Hardware
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
@@ -20,7 +20,7 @@ def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeepe
     """Keeper of the baseline that any daemon left; only while none runs."""
     clock = SystemClock()
 
-    def stock(held: Marker) -> Stock:
+    def stock(held: Marker) -> HeldClocksReport:
         return Hardware.probe(files, clock, board=held.board or None).stock(held)
 
     folder, older = runtime_dir.resolve() / BASELINE_FOLDER, state_dir.resolve() / OLDER_BASELINE_NAME

@@ -26,31 +26,31 @@ from ..profiles.errors import ProfilesError
 from ..profiles.timing import SystemClock
 from .api import AdminApi, Api, Context
 from .config import AXES, INSTALLED_GROUP, ConfigFile, DefaultTarget
-from .descriptors.children import Stragglers
+from .descriptors.children import ChildReaper
 from .errors import DaemonError, HardwareBusy, UsageError
 from .hardware.files import LONGEST_S, Files
 from .hardware.hardware import Hardware
 from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService
-from .leases.board.slowdown import Events
+from .leases.board.slowdown import EventCounters
 from .leases.board.thread import STUCK_S
-from .leases.budgets.budgets import Budgets
+from .leases.budgets.budgets import PowerBudgets
 from .leases.budgets.ceiling import FILE_NAME as DRAWN_FILE
-from .leases.budgets.ceiling import KeptDrawn
+from .leases.budgets.ceiling import MeanPowerFile
 from .leases.controller import Controller
 from .leases.default import DEFAULT_APP
 from .leases.demand.demand import DemandMonitor
 from .leases.demand.floors import FloorRules
-from .leases.learning.memory import Memory
+from .leases.learning.memory import ObservationStore
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
 from .system.folders import make_trusted, runtime_base
-from .system.journal import LogQuota, Repeated, task_failures
-from .system.record import Record
+from .system.journal import LogQuota, RepeatedLog, task_failures
+from .system.record import DecisionLog
 from .system.rivals import find_rivals, who_sets
 from .system.signals import RELOADING, Signals
-from .system.sleep import Sleep, since_boot
+from .system.sleep import SleepDetector, since_boot
 from .system.state import (
     BASELINE_FOLDER,
     OLDER_BASELINE_NAME,
@@ -66,7 +66,7 @@ from .wire.serving.server import UNCHANGED, Server, ServerLimits, listening
 from .worker.workers import Workers, WorkerSettings
 
 if TYPE_CHECKING:
-    from .wire.kept import KeptLease
+    from .wire.kept import PersistentLease
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,9 @@ class Resident:
         for note in (*hardware.notes, *rivals):
             log.warning("%s", note)
         demands = DemandMonitor(files, hardware.description, time.monotonic, hardware, config.floors or FloorRules())
-        drawn = KeptDrawn(runtime_dir.resolve() / DRAWN_FILE, files)
-        budgets = Budgets(sensors[0], hardware.description, files, time.monotonic, _operators(), drawn)
-        slept = Sleep(time.monotonic, since_boot).over
+        drawn = MeanPowerFile(runtime_dir.resolve() / DRAWN_FILE, files)
+        budgets = PowerBudgets(sensors[0], hardware.description, files, time.monotonic, _operators(), drawn)
+        slept = SleepDetector(time.monotonic, since_boot).over
 
         def suspects(axis: str) -> tuple[str, ...]:
             return who_sets(hardware.paths(axis), args.root)
@@ -147,14 +147,14 @@ class Resident:
         controller = Controller(hardware, config, time.monotonic, demands, slept, budgets, suspects)
         controller.recover()
         controller.check_limits()
-        events = Events(hardware.sensors.over_current, time.monotonic)
+        events = EventCounters(hardware.sensors.over_current, time.monotonic)
         self._board = BoardService(hardware, controller, events, writes, lambda: files.ended)
         profile, notes = choose_profile(
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         record, self._quota = stack.enter_context(_recording())
         self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
-        self._stragglers = Stragglers()
+        self._stragglers = ChildReaper()
         self._context = Context(
             version=__version__,
             description=hardware.description,
@@ -171,7 +171,7 @@ class Resident:
             config_file=config_file,
             started_s=started_s,
             record=record,
-            memory=Memory(state_dir.resolve() / "learned.json"),
+            memory=ObservationStore(state_dir.resolve() / "learned.json"),
         )
         self._given = given = notify.listen_sockets()
         # The public socket is last: once it answers, so does the other one.
@@ -190,7 +190,7 @@ class Resident:
 
     async def serve(self, signals: Signals) -> None:
         loop = asyncio.get_running_loop()
-        said = Repeated(log, time.monotonic)
+        said = RepeatedLog(log, time.monotonic)
         loop.set_exception_handler(task_failures(lambda text, kind: said.say(logging.ERROR, text, kind=kind)))
         stop = asyncio.Event()
         config = self._context.config
@@ -246,9 +246,9 @@ class Resident:
         notify.notify("READY=1")
 
     async def _keep_default(self) -> None:
-        file, said = self._context.config_file, Repeated(log, time.monotonic)
+        file, said = self._context.config_file, RepeatedLog(log, time.monotonic)
         known: object = None
-        lease: KeptLease | None = None
+        lease: PersistentLease | None = None
         while True:
             wanted = file.current.default
             if wanted != known and lease is not None:
@@ -259,10 +259,12 @@ class Resident:
                 request = HoldRequest(target=wanted.target, fps=wanted.fps, confidence=wanted.confidence, app=DEFAULT_APP)
                 request = replace(request, reason=f"default: {wanted}, while no other lease is held")
                 path = self._public.getsockname()
-                from .wire.kept import KeptLease  # seldom needed
+                from .wire.kept import PersistentLease  # seldom needed
 
                 try:
-                    kept = KeptLease(wanted.model, wanted.input, request, required=False, socket_path=path, on_change=log.info)
+                    kept = PersistentLease(
+                        wanted.model, wanted.input, request, required=False, socket_path=path, on_change=log.info
+                    )
                     lease = await asyncio.to_thread(kept.__enter__)
                     file.default_note = ""
                 except DaemonError as error:
@@ -327,8 +329,8 @@ def _give_back_what_was_left(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[tuple[Record, LogQuota]]:
-    record, quota, root = Record(), LogQuota(time.monotonic, _operators()), logging.getLogger()
+def _recording() -> Iterator[tuple[DecisionLog, LogQuota]]:
+    record, quota, root = DecisionLog(), LogQuota(time.monotonic, _operators()), logging.getLogger()
     root.addHandler(record)
     handlers = tuple(root.handlers)
     for handler in handlers:

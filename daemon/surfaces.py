@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, Beside
+from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, FrameOverhead
 from ..kernels.stored import Stamp
 from ..kernels.surface import Surface
 from ..kernels.units import METHODS
@@ -27,7 +27,7 @@ from ..profiles.bundle.identity import read_identity
 from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from ..profiles.bundle.table_folder import TableFolder
 from ..profiles.errors import BundleError
-from .descriptors.disposal import Attached
+from .descriptors.disposal import DescriptorGrant
 from .errors import DaemonError, InputError, UsageError
 from .profile import Profile
 from .worker.answers import NetworkInfo
@@ -50,11 +50,11 @@ class LoadedNetwork:
     info: Mapping[str, Any]
 
 
-class _Kept(NamedTuple):
+class _SurfaceKey(NamedTuple):
     network: str
     method: str
     execution: str | None
-    beside: Beside
+    beside: FrameOverhead
     gpu_share: float | None
 
 
@@ -80,12 +80,12 @@ class Surfaces:
         self._workers = workers
         self._tables = tables
         self._stored = stored
-        self._kept: OrderedDict[_Kept, Surface] = OrderedDict()
+        self._kept: OrderedDict[_SurfaceKey, Surface] = OrderedDict()
         self._preparing: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
         self._named: str | None = None
         self._known: Mapping[str, Stamp] | None = None
-        self._making: dict[tuple[_Kept, int], asyncio.Task[Surface]] = {}
+        self._making: dict[tuple[_SurfaceKey, int], asyncio.Task[Surface]] = {}
 
     async def prepare(self) -> None:
         """Convert the profile's models for sweeps; failures are kept in ``troubles``.
@@ -148,7 +148,7 @@ class Surfaces:
             ) from error
 
     async def decompose(
-        self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
+        self, attached: DescriptorGrant, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> LoadedNetwork:
         """Read a client's model by its descriptor, in a worker.
 
@@ -168,7 +168,7 @@ class Surfaces:
         method: str = METHODS[0],
         *,
         execution: str | None = None,
-        beside: Beside = NOTHING_BESIDE,
+        beside: FrameOverhead = NOTHING_BESIDE,
         gpu_share: float | None = 1.0,
         uid: int = 0,
     ) -> Surface:
@@ -185,7 +185,7 @@ class Surfaces:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
         if execution is not None and execution not in EXECUTIONS:
             raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
-        kept = _Kept(network.key, method, execution, beside, gpu_share)
+        kept = _SurfaceKey(network.key, method, execution, beside, gpu_share)
         if kept in self._kept:
             self._kept.move_to_end(kept)
             return self._kept[kept]
@@ -197,14 +197,16 @@ class Surfaces:
         # The first client may leave while another still waits.
         return await asyncio.shield(task)
 
-    def name(self, network: LoadedNetwork, method: str, execution: str | None, beside: Beside, share: float | None = 1) -> str:
+    def name(
+        self, network: LoadedNetwork, method: str, execution: str | None, beside: FrameOverhead, share: float | None = 1
+    ) -> str:
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
         part = "" if share == 1 else f"{share}"
         asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
-    async def _make(self, network: LoadedNetwork, asked: _Kept, profile: Profile, uid: int) -> Surface:
+    async def _make(self, network: LoadedNetwork, asked: _SurfaceKey, profile: Profile, uid: int) -> Surface:
         key = surface_key(profile.identity, *asked)
         surface = await asyncio.to_thread(self._stored.get, key, profile.identity.grid)
         if surface is None:
@@ -236,7 +238,7 @@ class Surfaces:
             surface.save(buffer)
             self._stored.put(key, buffer.getvalue())
 
-    def _made(self, key: tuple[_Kept, int], task: asyncio.Task[Surface]) -> None:
+    def _made(self, key: tuple[_SurfaceKey, int], task: asyncio.Task[Surface]) -> None:
         self._making.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return

@@ -16,7 +16,7 @@ from pathlib import Path
 import jetdvfs
 from jetdvfs.docs.web_picture import Part, play
 from jetdvfs.profiles.reference import reference_input, reference_model
-from jetdvfs.profiles.twin.cli.demo import Stage
+from jetdvfs.profiles.twin.cli.demo import DemoBoard
 
 FOLDER = Path(__file__).resolve().parent
 BOARD, PROFILE = "agx-xavier", "agx-xavier-sim"
@@ -43,7 +43,7 @@ def trade_off(path: Path) -> None:
 
 def top(path: Path) -> None:
     """Draw ``jetdvfs top`` while two applications run."""
-    with Stage(BOARD, 0, PROFILE, "auto") as stage, stage.start_daemon():
+    with DemoBoard(BOARD, 0, PROFILE, "auto") as stage, stage.start_daemon():
         actors = [threading.Thread(target=play, args=(part, stage, SECONDS), daemon=True) for part in PARTS]
         for actor in actors:
             actor.start()

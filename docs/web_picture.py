@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jetdvfs.daemon import qos
 from jetdvfs.profiles.adapt.application import Application
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_network
-from jetdvfs.profiles.twin.cli.demo import Stage
+from jetdvfs.profiles.twin.cli.demo import DemoBoard
 from jetdvfs.tests.support.browser import Browser
 
 PICTURE = Path(__file__).resolve().with_name("web.png")
@@ -43,7 +43,7 @@ HOT = (0.75, 0.95)
 """Start and end of clock throttling, as shares of the time."""
 
 
-def play(part: Part, stage: Stage, seconds: float) -> None:
+def play(part: Part, stage: DemoBoard, seconds: float) -> None:
     began = time.monotonic()
     time.sleep(part.comes * seconds)
     shape = reference_input(part.network).shape
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=PICTURE)
     args = parser.parse_args()
-    with Stage("agx-xavier", 0, "agx-xavier-sim", "auto", 2) as stage, stage.start_daemon() as client:
+    with DemoBoard("agx-xavier", 0, "agx-xavier-sim", "auto", 2) as stage, stage.start_daemon() as client:
         for part in PARTS:  # planned once before, so that all come when they should
             client.plan(
                 client.load(reference_model(part.network), [reference_input(part.network).shape]), part.target, fps=part.fps

@@ -14,7 +14,7 @@ _TRIED = (224, 128, 640, 32, 512)
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredInput:
     """An input tensor that a file declares, and the sizes of the export as an ``example``.
 
     ``sizes`` has an integer, or for an open dimension a text, which may be empty; it is None for an open rank.
@@ -33,7 +33,9 @@ class Declared:
 class OpenSizes(ShapeError):
     """Sizes of inputs are neither given nor declared: of ``missing``, with known sizes filled in, unlike the ``given`` ones."""
 
-    def __init__(self, declared: Sequence[Declared], missing: Sequence[Declared], given: Sequence[TensorSpec]) -> None:
+    def __init__(
+        self, declared: Sequence[DeclaredInput], missing: Sequence[DeclaredInput], given: Sequence[TensorSpec]
+    ) -> None:
         described = ", ".join(map(str, declared))
         super().__init__(f"the network takes the inputs ({described}); say the shape of its inputs whose sizes are open")
         self.missing, self.given = tuple(missing), tuple(given)
@@ -53,7 +55,7 @@ def _filled(sizes: Sequence[int | str], tried: int) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else 1 if place == 0 else tried for place, size in enumerate(sizes))
 
 
-def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[TensorSpec]:
+def resolved(given: Sequence[TensorSpec], declared: Sequence[DeclaredInput]) -> list[TensorSpec]:
     """The given inputs, with the file's element types as defaults, and the file's other inputs.
 
     An open size is that of a given input with the same name; else it raises OpenSizes.
@@ -80,7 +82,7 @@ def resolved(given: Sequence[TensorSpec], declared: Sequence[Declared]) -> list[
     return made
 
 
-def _bound(item: Declared, sizes: dict[str, int]) -> Declared:
+def _bound(item: DeclaredInput, sizes: dict[str, int]) -> DeclaredInput:
     if item.sizes is None:
         return item
     return replace(item, sizes=tuple(sizes.get(size, size) if isinstance(size, str) else size for size in item.sizes))

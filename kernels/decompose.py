@@ -32,7 +32,7 @@ from .onnx.program import OnnxProgram, is_onnx
 from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
 from .operators.unread import with_unread
-from .operators.values import Memory, Number, ScriptObject, Tensor, tensors_in
+from .operators.values import Number, ScriptObject, Storage, Tensor, tensors_in
 from .rewriting.optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
@@ -167,7 +167,7 @@ def _decompose(
     if "data.pkl" not in archive or not any(entry.startswith("code/") for entry in archive.names):
         small = "data.pkl" in archive and archive.size("data.pkl") <= budget.entry_bytes
         refuse_foreign_archive(archive.names, archive.read("data.pkl") if small else None)
-    return _Model(archive, account).run(inputs, name, method, optimized)
+    return _OpenArchive(archive, account).run(inputs, name, method, optimized)
 
 
 def _is_gguf(stream: BinaryIO) -> bool:
@@ -221,7 +221,7 @@ def _guarded() -> Iterator[None]:
             gc.enable()
 
 
-class _Model:
+class _OpenArchive:
     def __init__(self, archive: Archive, account: Account) -> None:
         self._archive = archive
         self._account = account
@@ -313,7 +313,7 @@ def _input(recorder: Recorder, spec: TensorSpec) -> Any:
         if not all(isinstance(item, (bool, int, float)) for item in spec.value):
             raise ShapeError(f"input {spec}: a tensor holds numbers")
         return array(spec.shape, spec.dtype, [item for item in spec.value if not isinstance(item, str)])
-    return recorder.tensor(spec.shape, spec.dtype, of=Tensor((), memory=Memory(outside=True)))
+    return recorder.tensor(spec.shape, spec.dtype, of=Tensor((), memory=Storage(outside=True)))
 
 
 def _boundary(error: DataDependent, place: str) -> Boundary:

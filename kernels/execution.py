@@ -27,7 +27,7 @@ _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
 
 
 @dataclass(frozen=True)
-class Beside:
+class FrameOverhead:
     """Frame overhead, as the application states it; raises CostModelError.
 
     Attributes:
@@ -45,7 +45,7 @@ class Beside:
             raise CostModelError(f"copied_bytes={self.copied_bytes}: expected from 0 to {_MOST_COPIED}")
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_BESIDE = FrameOverhead()
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:

@@ -124,7 +124,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryBound:
     """Lower bound of a network's memory: no workspace, no allocator cache, no runtime.
 
     A weight read twice counts twice; activations are the peak of launches' outputs, each live until its last reader.
@@ -184,9 +184,9 @@ class PerformanceGraph:
         return tuple(found)
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryBound:
         weights = sum(node.weight_bytes for node in self.nodes)
-        return Memory(weights, self.input_bytes, max(self.live_bytes, default=0))
+        return MemoryBound(weights, self.input_bytes, max(self.live_bytes, default=0))
 
     def to_json(self) -> dict[str, Any]:
         totals = [max(self.globals[f"{name}_total"], 1.0) for name in ("flops", "access_bytes", "weight_bytes")]

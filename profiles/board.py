@@ -312,7 +312,7 @@ class _Emc:
 
 
 @dataclass(frozen=True)
-class _Rails:
+class _RailSection:
     energy: tuple[Text, ...]
     total: tuple[Text, ...]
     monitors: tuple[PowerMonitor, ...]
@@ -367,7 +367,7 @@ class _BoardFile:
     cpu: _Cpu
     gpu: _Gpu
     emc: _Emc
-    rails: _Rails
+    rails: _RailSection
     releases: tuple[Release, ...]
     modes: Mapping[str, _Modes]
     firmware: Mapping[str, _OtherAxes] = field(default_factory=dict)

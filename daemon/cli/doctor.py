@@ -47,7 +47,7 @@ from ..wire.client import Client
 from ..wire.protocol import answers
 from ..worker import landlock
 from .config import beyond_the_text
-from .output import Red, print_json, shown
+from .output import RedText, print_json, shown
 
 Verdict: TypeAlias = Literal["ok", "note", "unknown", "wrong"]
 
@@ -265,7 +265,7 @@ def run(args: argparse.Namespace) -> int:
             remedy = f"  ->  {finding.remedy}" if finding.remedy else ""
             verdict = f"{finding.verdict:8}"
             said = printable(f"{finding.check:14} {finding.said}{remedy}")
-            print(shown(Red(verdict) if finding.verdict == "wrong" else verdict), said)
+            print(shown(RedText(verdict) if finding.verdict == "wrong" else verdict), said)
     return ailing[0].exit_code if ailing else 0
 
 

@@ -31,7 +31,7 @@ from ..errors import LeaseEnded, UsageError
 from ..planning.targets import parse_target
 from ..wire.client import Client
 from ..wire.hold_request import HoldRequest
-from ..wire.kept import KeptLease
+from ..wire.kept import PersistentLease
 from . import output
 from .children import ENDING, NEVER_RAN, refused, run_command
 from .server_metrics import check_url, reported
@@ -127,7 +127,9 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         return _dry_run(args, inputs, request)
-    held = KeptLease(model, inputs, request, accept_boundary=args.accept_boundary, socket_path=args.socket, on_change=_tell)
+    held = PersistentLease(
+        model, inputs, request, accept_boundary=args.accept_boundary, socket_path=args.socket, on_change=_tell
+    )
     with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -235,7 +237,7 @@ def simulated(plan: Mapping[str, Any]) -> str:
     return ", simulated" if plan["simulated"] else ""
 
 
-def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
+def _show(lease: PersistentLease, args: argparse.Namespace, stream: TextIO) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if args.json:
         told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
@@ -263,7 +265,7 @@ def _show(lease: KeptLease, args: argparse.Namespace, stream: TextIO) -> None:
         _tell(f"not as requested: {'; '.join(applied['notes'])}")
 
 
-def _wait(lease: KeptLease) -> int:
+def _wait(lease: PersistentLease) -> int:
     print("held until interrupted", file=sys.stderr, flush=True)
     while signal.sigtimedwait(ENDING, _LOOK_S) is None:
         if isinstance(lease.error, LeaseEnded):

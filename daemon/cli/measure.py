@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if (code := refused(args.command[0], _tell)) is not None:
         return code
     hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
-    rails = _Rails(args.root, hardware, args.every)
+    rails = _RailReader(args.root, hardware, args.every)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     with _frames() as frames, rails:
         started_s = time.monotonic()
@@ -85,7 +85,7 @@ def _tell(text: str) -> None:
     print(f"jetdvfs measure: {printable(text)}", file=sys.stderr, flush=True)
 
 
-class _Rails:
+class _RailReader:
     def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
         self.traces: dict[str, PowerTrace] = {}
         self._files = Files(root, longest_s=LONGEST_S)
@@ -95,7 +95,7 @@ class _Rails:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rails", daemon=True)
 
-    def __enter__(self) -> _Rails:
+    def __enter__(self) -> _RailReader:
         self._read()
         self._thread.start()
         return self
@@ -152,7 +152,7 @@ def _frames() -> Iterator[list[float]]:
 
 
 def _figures(
-    hardware: Hardware, rails: _Rails, started_s: float, ended_s: float, frames: list[float], *, known: bool
+    hardware: Hardware, rails: _RailReader, started_s: float, ended_s: float, frames: list[float], *, known: bool
 ) -> dict[str, Any]:
     counted, elapsed_s = rails.energy_rails, ended_s - started_s
     readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)

@@ -21,7 +21,7 @@ from ...kernels.decompose import decompose, says_its_inputs
 from ...kernels.engine.fusing import EIGHT_BITS, ENGINE_TYPES, ENGINES, as_engine
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import GridError, ModelError, ShapeError
-from ...kernels.execution import Beside, check_execution
+from ...kernels.execution import FrameOverhead, check_execution
 from ...kernels.folder import model_file
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.inputs import parse_input
@@ -221,8 +221,8 @@ def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) 
         return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
 
 
-def beside(args: argparse.Namespace) -> Beside:
-    return Beside(**arguments.stated_beside(args))
+def beside(args: argparse.Namespace) -> FrameOverhead:
+    return FrameOverhead(**arguments.stated_beside(args))
 
 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:

@@ -17,16 +17,16 @@ from ...kernels.units import AXES, CLOCKS, mhz
 from ..hardware.sensors.energy import total_mw
 
 
-class Bold(str):
+class BoldText(str):
     """Bold text."""
 
 
-class Red(str):
+class RedText(str):
     """Red text."""
 
 
 def shown(text: str) -> str:
-    code = {Bold: "\x1b[1m", Red: "\x1b[31m"}.get(type(text), "")
+    code = {BoldText: "\x1b[1m", RedText: "\x1b[31m"}.get(type(text), "")
     coloured = code and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return f"{code}{printable(text)}\x1b[0m" if coloured else printable(text)
 

@@ -23,7 +23,7 @@ from ...kernels.text import needing, printable
 from ..arguments import named_file
 from ..errors import InputError
 from ..planning.plan import Plan, in_time, outlook, pareto_front
-from ..planning.targets import Outlook
+from ..planning.targets import TargetFigures
 from .output import amount
 
 if TYPE_CHECKING:
@@ -250,11 +250,11 @@ def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, ti
 
 
 @dataclass(frozen=True, eq=False)
-class _Scene:
+class _PictureContent:
     surface: Surface
-    figures: Outlook
-    low: Outlook
-    high: Outlook
+    figures: TargetFigures
+    low: TargetFigures
+    high: TargetFigures
     centre: FrequencyConfiguration
     plan: Plan | None
 
@@ -293,13 +293,13 @@ def _draw(
     save(figure, path)
 
 
-def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) -> _Scene:
+def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) -> _PictureContent:
     fps = plan.fps if plan else None
     low, high = (outlook(surface, fps, probability) for probability in _BAND)
-    return _Scene(surface, outlook(surface, fps), low, high, centre, plan)
+    return _PictureContent(surface, outlook(surface, fps), low, high, centre, plan)
 
 
-def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.float64], label: str) -> None:
+def _heat_map(figure: Figure, axes: Axes, scene: _PictureContent, values: NDArray[np.float64], label: str) -> None:
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     plane = values[cpu].T
@@ -320,7 +320,7 @@ def _heat_map(figure: Figure, axes: Axes, scene: _Scene, values: NDArray[np.floa
         axes.plot(gpu + 0.5, emc + 0.5, "*", color=_CHOICE, markersize=17, markeredgecolor="white")
 
 
-def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
+def _missed(scene: _PictureContent) -> NDArray[np.bool_] | None:
     if scene.plan is None:
         return None
     confidence, fps = scene.plan.confidence, scene.plan.fps
@@ -333,7 +333,7 @@ def _missed(scene: _Scene) -> NDArray[np.bool_] | None:
     return missed if missed.any() else None
 
 
-def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
+def _cpu_panel(axes: Axes, scene: _PictureContent, figure: str, label: str) -> None:
     cpu, gpu, emc = scene.index
     grid = scene.surface.grid
     cpu_mhz, gpu_mhz, emc_mhz = grid.levels_mhz()
@@ -358,7 +358,7 @@ def _cpu_panel(axes: Axes, scene: _Scene, figure: str, label: str) -> None:
     axes.legend(fontsize=8, framealpha=0.9)
 
 
-def _trade_off(axes: Axes, scene: _Scene) -> None:
+def _trade_off(axes: Axes, scene: _PictureContent) -> None:
     latency, energy = scene.figures.latency_ms, scene.figures.energy_mj
     grid = scene.surface.grid
     gpu_mhz = np.broadcast_to(grid.levels_mhz()[1][:, None], grid.shape)
@@ -398,7 +398,7 @@ def _trade_off(axes: Axes, scene: _Scene) -> None:
     axes.grid(which="both", alpha=0.2)
 
 
-def _requirements(axes: Axes, scene: _Scene) -> None:
+def _requirements(axes: Axes, scene: _PictureContent) -> None:
     assert scene.plan is not None
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     bound, fps = scene.plan.target.bound, scene.plan.fps
@@ -421,7 +421,7 @@ def _requirements(axes: Axes, scene: _Scene) -> None:
         axes.fill_between(ends, ends * bound.limit / 1e3, top, color=_TARGET, alpha=0.10, linewidth=0)
 
 
-def _mark(axes: Axes, scene: _Scene, at: tuple[int, int, int], name: str, **style: Any) -> None:
+def _mark(axes: Axes, scene: _PictureContent, at: tuple[int, int, int], name: str, **style: Any) -> None:
     latency, energy, clocks = scene.figures.latency_ms[at], scene.figures.energy_mj[at], scene.surface.grid.configuration(at)
     clocks_mhz = " / ".join(f"{clock:.0f}" for clock in clocks.mhz)
     label = f"{name}: {_three_digits(latency)} ms, {_three_digits(energy)} mJ\nCPU/GPU/memory {clocks_mhz} MHz"

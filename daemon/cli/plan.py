@@ -37,9 +37,9 @@ from .. import arguments
 from ..errors import UsageError
 from ..planning.lease_plan import PlanRequest
 from ..planning.limits import Limits, lasting
-from ..planning.modes import Proposal, against_default
-from ..planning.plan import Option, Plan, Plans, plan
-from ..planning.targets import Hours, Target, check_phase, parse_target
+from ..planning.modes import ModeProposal, against_default
+from ..planning.plan import Plan, PlannedOption, Planning, plan
+from ..planning.targets import BatteryLifeTarget, Target, check_phase, parse_target
 from . import model_arguments as common
 from . import output
 from . import plan_batches as batches
@@ -127,7 +127,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     phase = phase_of(network.inputs)
     check_phase(target, phase)
     surface = common.predict_surface(network, bundle, args)
-    battery_wh = args.battery_wh if isinstance(target, Hours) or not args.compare else None
+    battery_wh = args.battery_wh if isinstance(target, BatteryLifeTarget) or not args.compare else None
     limits = lasting(target, battery_wh, Limits())
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     proposal = _proposal(network, surface, target, bundle, args)
@@ -170,16 +170,18 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     return {}
 
 
-def _proposal(network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace) -> Proposal | None:
+def _proposal(
+    network: Network, surface: Surface, target: Target, bundle: Bundle, args: argparse.Namespace
+) -> ModeProposal | None:
     board = load_board(bundle.manifest.board)
-    if not board.modes or isinstance(target, Hours):
+    if not board.modes or isinstance(target, BatteryLifeTarget):
         return None
     simulated = bundle.manifest.simulated
-    wish = PlanRequest(Plans(), surface, str(target), args.fps, args.confidence, network.name, simulated)
+    wish = PlanRequest(Planning(), surface, str(target), args.fps, args.confidence, network.name, simulated)
     return against_default(wish, board.modes[-1])
 
 
-def _in_tokens(choice: Option, phase: Phase) -> dict[str, float]:
+def _in_tokens(choice: PlannedOption, phase: Phase) -> dict[str, float]:
     if phase == "prefill":
         return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
     return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}
@@ -189,14 +191,14 @@ def _comparison(chosen: Plan) -> str:
     return _table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen)
 
 
-def _table(rows: list[tuple[str, Option]], chosen: Plan) -> str:
+def _table(rows: list[tuple[str, PlannedOption]], chosen: Plan) -> str:
     headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "latency ms", "power W", "energy mJ"]
     headers += ["per frame mJ"] if chosen.fps else []
     headers += [f"latency p{100 * chosen.confidence:g}", f"energy p{100 * chosen.confidence:g}"] if chosen.confidence else []
     return output.table(headers, [[name, *_cells(option)] for name, option in rows])
 
 
-def _cells(option: Option) -> list[str]:
+def _cells(option: PlannedOption) -> list[str]:
     cells = [*option.configuration.mhz_texts]
     cells += [f"{option.latency_ms:.2f}", f"{option.power_mw / 1e3:.2f}", f"{option.energy_mj:.1f}"]
     extra = (option.energy_per_frame_mj, option.latency_high_ms, option.energy_high_mj)

@@ -21,7 +21,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchPlan:
     size: int
     chosen: Plan | None
     refusal: str = ""
@@ -68,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
         surface = common.predict_surface(common.read_network(one), bundle, one)
         try:
             rate = args.fps and args.fps / size
-            found.append(Batch(size, plan(surface, target, fps=rate, confidence=args.confidence)))
+            found.append(BatchPlan(size, plan(surface, target, fps=rate, confidence=args.confidence)))
         except TargetNotAttainable as error:
-            found.append(Batch(size, None, str(error)))
+            found.append(BatchPlan(size, None, str(error)))
     able = [batch for batch in found if batch.chosen is not None]
     if not able:
         raise TargetNotAttainable(f"--deadline {args.deadline:g}: no batch size meets it; of the first, {found[0].refusal}")
@@ -99,7 +99,7 @@ def batched(inputs: Sequence[str], size: int) -> list[str]:
     return made
 
 
-def _show(found: Sequence[Batch], best: Batch, bundle: Bundle, args: argparse.Namespace) -> None:
+def _show(found: Sequence[BatchPlan], best: BatchPlan, bundle: Bundle, args: argparse.Namespace) -> None:
     assert best.chosen is not None
     if best.chosen.caution:
         print(printable(best.chosen.caution))
@@ -112,7 +112,7 @@ def _show(found: Sequence[Batch], best: Batch, bundle: Bundle, args: argparse.Na
     print(output.table(headers, [_row(batch, best) for batch in found]))
 
 
-def _row(batch: Batch, best: Batch) -> list[str]:
+def _row(batch: BatchPlan, best: BatchPlan) -> list[str]:
     if batch.chosen is None:
         return [str(batch.size), "", "", "", "", "", "", "not within the deadline"]
     figures = [f"{batch.chosen.latency_ms:.2f}", f"{batch.items_per_s:.1f}", f"{batch.item_mj:.1f}"]

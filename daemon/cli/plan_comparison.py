@@ -18,7 +18,7 @@ _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """One setting of the board, with energy per frame and mean power over the period if there is a rate."""
 
     name: str
@@ -34,16 +34,16 @@ class Row:
         return {**asdict(self), "configuration": self.configuration._asdict()}
 
 
-def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[Row]:
+def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[SettingRow]:
     figures, bounds = outlook(surface, chosen.fps, None), outlook(surface, chosen.fps, chosen.confidence)
     limit_ms = longest_ms(chosen.target, chosen.fps)
 
-    def row(name: str, configuration: FrequencyConfiguration, note: str = "") -> Row:
+    def row(name: str, configuration: FrequencyConfiguration, note: str = "") -> SettingRow:
         index = surface.grid.index(configuration)
         latency_ms, power_mw = float(figures.latency_ms[index]), float(figures.power_mw[index])
         hours = None if battery_wh is None else 1e3 * battery_wh / power_mw
         late = limit_ms is not None and float(bounds.latency_ms[index]) > limit_ms
-        return Row(name, configuration, latency_ms, float(figures.energy_mj[index]), power_mw, late, hours, note)
+        return SettingRow(name, configuration, latency_ms, float(figures.energy_mj[index]), power_mw, late, hours, note)
 
     rows = []
     if board.modes:
@@ -56,7 +56,7 @@ def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh
     return rows
 
 
-def table(rows: Sequence[Row], *, per_frame: bool) -> str:
+def table(rows: Sequence[SettingRow], *, per_frame: bool) -> str:
     battery = any(one.battery_h is not None for one in rows)
     headers = ["", "clocks", "latency ms", "mJ a frame" if per_frame else "mJ", "W", *(["battery h"] if battery else []), ""]
     cells = [

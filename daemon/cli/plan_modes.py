@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ...kernels.graph import Memory, graph_of
+from ...kernels.graph import MemoryBound, graph_of
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...kernels.text import printable
@@ -18,9 +18,9 @@ from ...profiles.board import load_board
 from .. import arguments
 from ..errors import TargetNotAttainable, UsageError
 from ..planning.limits import Limits
-from ..planning.modes import A100_SLICES, GIB, Choice, a100_slice, judged_modes, modes_of, smallest
+from ..planning.modes import A100_SLICES, GIB, ModeChoice, a100_slice, judged_modes, modes_of, smallest
 from ..planning.plan import Plan, plan
-from ..planning.targets import Hours, Target, parse_target
+from ..planning.targets import BatteryLifeTarget, Target, parse_target
 from . import model_arguments as common
 from . import output
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.needs_mib:
         raise UsageError("--needs-mib needs --mig")
     targets = [parse_target(text) for text in args.targets]
-    if any(isinstance(target, Hours) for target in targets):
+    if any(isinstance(target, BatteryLifeTarget) for target in targets):
         raise UsageError("--target hours: --modes knows no battery; valid: a power, as in power_mw=8000")
     if not targets and args.fps is None:
         raise UsageError("--modes needs --target, --fps, or both")
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(surface: Surface, advised: Choice, target: Target, args: argparse.Namespace) -> Plan | None:
+def _planned(surface: Surface, advised: ModeChoice, target: Target, args: argparse.Namespace) -> Plan | None:
     """Clocks of the daemon within a mode; None if only a part of the GPU is on."""
     if advised.gpu_share != 1:
         return None
@@ -133,12 +133,12 @@ def _slice(network: Network, args: argparse.Namespace) -> int:
     return 0
 
 
-def _needed(memory: Memory) -> str:
+def _needed(memory: MemoryBound) -> str:
     parts = (("weights", memory.weight_bytes), ("inputs", memory.input_bytes), ("activations", memory.activation_bytes))
     return f"{memory.total_bytes / _MIB:.4g} MiB ({', '.join(f'{name} {size / _MIB:.4g}' for name, size in parts)})"
 
 
-def _table(choices: Sequence[Choice], advised: Choice) -> str:
+def _table(choices: Sequence[ModeChoice], advised: ModeChoice) -> str:
     rows = []
     for one in choices:
         at_most = "<= " if one.gpu_share not in (1, None) else ""

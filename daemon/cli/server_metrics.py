@@ -27,7 +27,7 @@ _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^\n]*\})?\s+(\S+)(?:\s+-?\d+)
 
 
 @dataclass(frozen=True)
-class Counters:
+class RequestCounters:
     """Counters of finished work and of its time, in units of ``unit_ms``; ``phase`` is None for inferences."""
 
     server: str
@@ -38,11 +38,17 @@ class Counters:
 
 
 KNOWN = (
-    Counters("llama-server", "decode", "llamacpp:tokens_predicted_total", ("llamacpp:tokens_predicted_seconds_total",), 1e3),
-    Counters("vLLM", "decode", "vllm:inter_token_latency_seconds_count", ("vllm:inter_token_latency_seconds_sum",), 1e3),
-    Counters("vLLM", "decode", "vllm:time_per_output_token_seconds_count", ("vllm:time_per_output_token_seconds_sum",), 1e3),
-    Counters("vLLM", "prefill", "vllm:time_to_first_token_seconds_count", ("vllm:time_to_first_token_seconds_sum",), 1e3),
-    Counters(
+    RequestCounters(
+        "llama-server", "decode", "llamacpp:tokens_predicted_total", ("llamacpp:tokens_predicted_seconds_total",), 1e3
+    ),
+    RequestCounters("vLLM", "decode", "vllm:inter_token_latency_seconds_count", ("vllm:inter_token_latency_seconds_sum",), 1e3),
+    RequestCounters(
+        "vLLM", "decode", "vllm:time_per_output_token_seconds_count", ("vllm:time_per_output_token_seconds_sum",), 1e3
+    ),
+    RequestCounters(
+        "vLLM", "prefill", "vllm:time_to_first_token_seconds_count", ("vllm:time_to_first_token_seconds_sum",), 1e3
+    ),
+    RequestCounters(
         "Triton",
         None,
         "nv_inference_exec_count",
@@ -52,14 +58,14 @@ KNOWN = (
 )
 
 
-class Lease(Protocol):
+class LatencyReceiver(Protocol):
     def report(self, latency_ms: float) -> None: ...
 
 
 class Pace:
     def __init__(self, phase: Phase | None) -> None:
         self._known = [one for one in KNOWN if one.phase == phase]
-        self._before: tuple[Counters, float, float] | None = None
+        self._before: tuple[RequestCounters, float, float] | None = None
 
     @property
     def valid(self) -> str:
@@ -111,7 +117,7 @@ def check_url(url: str | None) -> None:
 
 
 @contextmanager
-def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[[str], object]) -> Iterator[None]:
+def reported(url: str | None, phase: Phase | None, lease: LatencyReceiver, told: Callable[[str], object]) -> Iterator[None]:
     """Report the metrics of an address within the block; ``told`` is called at the first success and on failure."""
     if url is None:
         yield
@@ -126,7 +132,7 @@ def reported(url: str | None, phase: Phase | None, lease: Lease, told: Callable[
         ending.set()
 
 
-def _follow(url: str, pace: Pace, lease: Lease, told: Callable[[str], object], ending: threading.Event) -> None:
+def _follow(url: str, pace: Pace, lease: LatencyReceiver, told: Callable[[str], object], ending: threading.Event) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread, which waits for them
     said = ""
     while not ending.wait(EVERY_S):

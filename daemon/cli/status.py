@@ -27,7 +27,7 @@ from ..errors import UsageError
 from ..wire.client import Client
 from . import output
 from . import prometheus as metrics
-from .output import Bold, Red, shown
+from .output import BoldText, RedText, shown
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +183,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     asked = f"{network}{lease['target']}" if lease["target"] else "configuration"
     rate = f", {lease['fps']:g} frames/s" if lease["fps"] else ""
     by = f"{lease['app']} (pid {lease['pid']}, uid {lease['uid']}), {lease['held_s']:.0f} s"
-    yield Bold(f"  {lease['lease']}: {by}, {asked}{rate}")
+    yield BoldText(f"  {lease['lease']}: {by}, {asked}{rate}")
     if lease["reason"]:
         yield f"     reason: {lease['reason']}"
     yield f"     needs {output.clocks(lease['configuration'], lease.get('governed', ()))}"
@@ -196,7 +196,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
     if shared := lease.get("shared"):
         yield f"     shares the GPU with lease {', '.join(shared['leases'])}: up to {shared['latency_ms']:.2f} ms with waiting"
     if unkept := lease.get("unkept"):
-        yield Red(f"     not kept: {unkept['target']}: {unkept['reason']}")
+        yield RedText(f"     not kept: {unkept['target']}: {unkept['reason']}")
     if lease["predicted"]:
         foreseen = lease["predicted"]
         corrected = lease.get("corrected")
@@ -221,7 +221,7 @@ def _lease(lease: Mapping[str, Any]) -> Iterator[str]:
         yield f"     {silent}"
     if missed := lease["missed"]:
         over = f"{missed['observed_ms']:.4g} ms observed, over {missed['limit_ms']:.4g} ms, in {missed['frames']} frames"
-        yield Red(f"     missed: {missed['target']}: {over}: {missed['reason']}")
+        yield RedText(f"     missed: {missed['target']}: {over}: {missed['reason']}")
         if missed["doing"]:
             yield f"     therefore: {missed['doing']}"
 

@@ -29,7 +29,7 @@ from ..errors import NoDaemon, UsageError
 from ..hardware.sensors.energy import total_mw
 from ..wire.client import Client
 from . import output
-from .output import Bold, Red, shown, table
+from .output import BoldText, RedText, shown, table
 
 _CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
 _SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
@@ -115,7 +115,7 @@ def _cut(line: str, width: int) -> str:
 
 
 def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[str]:
-    yield f"{shown(Bold(status['title']))}  {_mode(status)}"
+    yield f"{shown(BoldText(status['title']))}  {_mode(status)}"
     yield ""
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
@@ -143,15 +143,15 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
         yield "no lease is held"
     for lease in status["leases"]:
         if missed := lease["missed"]:
-            yield shown(Red(f"{lease['lease']} misses {missed['target']}: {missed['reason']}"))
+            yield shown(RedText(f"{lease['lease']} misses {missed['target']}: {missed['reason']}"))
             if missed["doing"]:
                 yield f"  {printable(missed['doing'])}"
         for text in ((lease.get("doubted") or {}).get("reason"), lease.get("silent")):
             if text:
-                yield shown(Red(f"{lease['lease']}: {text}"))
+                yield shown(RedText(f"{lease['lease']}: {text}"))
     reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
     for reason in dict.fromkeys(reasons):
-        yield shown(Red(reason))
+        yield shown(RedText(reason))
 
 
 def _mode(status: Mapping[str, Any]) -> str:

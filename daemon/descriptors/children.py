@@ -49,7 +49,7 @@ _PATIENCE_S = 1.0
 _PER_USER = 2
 
 
-class Stragglers:
+class ChildReaper:
     """Kills children, waits for each a moment, and counts those that remain, by user."""
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:

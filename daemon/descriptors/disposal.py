@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from .children import Stragglers, start_child
+from .children import ChildReaper, start_child
 from .holder import SIZE
 
 
 @dataclass(frozen=True)
-class Attached:
+class DescriptorGrant:
     """Bytes with a client's descriptor, for a child to receive, as closing it here could block; exactly ``size`` bytes."""
 
     sock: socket.socket
@@ -42,9 +42,9 @@ _COMMAND = (sys.executable, "-I", "-S", "-B", os.fspath(Path(__file__).with_name
 
 
 class Disposal:
-    def __init__(self, stragglers: Stragglers) -> None:
+    def __init__(self, stragglers: ChildReaper) -> None:
         self._stragglers = stragglers
-        self._holders: dict[int, _Holder] = {}
+        self._holders: dict[int, _HoldingChild] = {}
         self._ends: set[asyncio.Task[None]] = set()
 
     def close(self, sock: socket.socket, uid: int, *, shared: bool = False) -> None:
@@ -53,15 +53,15 @@ class Disposal:
             sock.shutdown(socket.SHUT_RDWR)
         # After the shutdown no more can arrive.
         if shared or _carries_descriptors(sock):
-            self._holder(uid).give(_Order(sock))
+            self._holder(uid).give(_DisposalRequest(sock))
         else:
             sock.close()
 
-    async def receive(self, attached: Attached) -> bool:
+    async def receive(self, attached: DescriptorGrant) -> bool:
         """Have a child take these bytes off a connection that goes on; True if descriptors came with them."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(asyncio.TimeoutError):
-            self._holder(attached.uid).give(_Order(attached.sock, attached.size, done))
+            self._holder(attached.uid).give(_DisposalRequest(attached.sock, attached.size, done))
             if found := await asyncio.wait_for(done, _ANSWER_S):
                 return found == 2
         raise UsageError("message: a descriptor in the connection's queue cannot be got rid of")
@@ -70,9 +70,9 @@ class Disposal:
         for holder in self._holders.values():
             holder.close()
 
-    def _holder(self, uid: int) -> _Holder:
+    def _holder(self, uid: int) -> _HoldingChild:
         if uid not in self._holders:
-            self._holders[uid] = _Holder()
+            self._holders[uid] = _HoldingChild()
             asyncio.get_running_loop().call_later(_KEPT_S, self._replace, uid)
         return self._holders[uid]
 
@@ -91,23 +91,23 @@ class Disposal:
 
 
 @dataclass(frozen=True)
-class _Order:
+class _DisposalRequest:
     sock: socket.socket
     size: int = 0
     done: asyncio.Future[int] | None = None
 
 
-class _Holder:
+class _HoldingChild:
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
-        self.waiting: deque[_Order] = deque()
+        self.waiting: deque[_DisposalRequest] = deque()
         self._asked: deque[asyncio.Future[int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._ours: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
 
-    def give(self, order: _Order) -> None:
+    def give(self, order: _DisposalRequest) -> None:
         self.waiting.append(order)
         self._pass_on()
 

@@ -13,14 +13,14 @@ from .clocks.domain import Write
 from .clocks.driver import Reading, effective, obeyed
 
 
-class Level(NamedTuple):
+class ClockLevel(NamedTuple):
     requested: int
     accepted: int
     effective: int
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedSetting:
     """Outcome of a request.
 
     Attributes:
@@ -38,7 +38,7 @@ class Applied:
     writes: tuple[Write, ...]
     elapsed_ms: float
     notes: tuple[str, ...] = ()
-    clusters: Mapping[str, Level] = field(default_factory=dict)
+    clusters: Mapping[str, ClockLevel] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     governed: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ def outcome(
     waiting: tuple[str, ...] = (),
     governed: frozenset[str] = frozenset(),
     failed: tuple[str, ...] = (),
-) -> Applied:
+) -> AppliedSetting:
     accepted, measured = dict(requested), dict(requested)
     notes = [f"{title(axis)}: {megahertz(axis, requested[axis])} is set when its files come" for axis in waiting]
     for axis, readings in seen.items():
@@ -97,7 +97,7 @@ def outcome(
             notes.append(f"{title(axis)}: accepted; the board has no measurement of it")
     notes += failed
     as_set = all(obeyed(reading, requested[axis]) for axis, readings in seen.items() for reading in readings)
-    return Applied(
+    return AppliedSetting(
         _configuration(requested),
         _configuration(accepted),
         _configuration(measured),
@@ -106,7 +106,7 @@ def outcome(
         writes,
         elapsed_ms,
         tuple(notes),
-        {name: Level(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
+        {name: ClockLevel(requested[name], accepted[name], measured[name]) for name in requested if name not in TITLES},
         waiting,
         governed,
     )

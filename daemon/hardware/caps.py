@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...profiles.board import BoardDescription
 from .axes import TITLES, FixedAxis
-from .offered import Offered, mode_limits
+from .offered import OfferedLevels, mode_limits
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Cap:
     reason: str
 
 
-def find_caps(offered: Offered, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
+def find_caps(offered: OfferedLevels, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
     for axis in TITLES:
         if axis in fixed:
             yield Cap(axis, fixed[axis].level, fixed[axis].reason)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ...profiles.timing import Clock, SystemClock
 from ..errors import DaemonError, HardwareBusy, HardwareRefused
-from .patience import Patience, retried
+from .patience import BoundedCalls, retried
 
 WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Files(Reader):
         clock: Clock | None = None,
     ) -> None:
         self.root = os.path.realpath(root)
-        self._patience = None if longest_s is None else Patience(longest_s)
+        self._patience = None if longest_s is None else BoundedCalls(longest_s)
         self._observer = observer
         self._clock = clock or SystemClock()
         self._located: dict[str, str] = {}
@@ -249,7 +249,7 @@ class Files(Reader):
         return "/".join(done)
 
 
-class JustRead(Reader):
+class CachedReader(Reader):
     """A board's files, some just read: ``texts`` by path; an unknown text (None) is read again."""
 
     def __init__(self, files: Reader, texts: Mapping[str, str | None]) -> None:

@@ -15,7 +15,7 @@ from ...kernels.text import valid_instead
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, NotOffered, UsageError
-from .applied import Applied, outcome
+from .applied import AppliedSetting, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
 from .baseline.record import Marker
@@ -26,17 +26,17 @@ from .clocks.domain import ClockDomain, Write
 from .clocks.driver import OthersValue, Reading, effective
 from .clocks.emc import EmcClock
 from .files import Files
-from .identity import Identity, described_boards, identify, read_identity
-from .offered import Offered, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
+from .identity import BoardIdentity, described_boards, identify, read_identity
+from .offered import OfferedLevels, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
-from .sensors.engines import Engines
+from .sensors.engines import EngineClocks
 from .sensors.hwmon import Fan, read_fan
-from .sensors.sensors import Sensing, Sensors
-from .setter import Setter, Step
+from .sensors.sensors import SensorReader, Sensors
+from .setter import ClockChange, Setter
 from .transition import Transition
 
 if TYPE_CHECKING:
-    from .baseline.stock import Stock
+    from .baseline.stock import HeldClocksReport
 
 LOCKED = "memory clock is locked by somebody else"
 
@@ -52,21 +52,21 @@ class Hardware:
         files: Files,
         clock: Clock,
         description: BoardDescription,
-        identity: Identity,
+        identity: BoardIdentity,
         baseline: Path | None,
         older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
-        sensing: Callable[[BoardDescription], Sensing] | None = None,
+        sensing: Callable[[BoardDescription], SensorReader] | None = None,
     ) -> None:
         self.description = description
         self.identity = identity
-        self.sensors: Sensing = Sensors(files, description) if sensing is None else sensing(description)
+        self.sensors: SensorReader = Sensors(files, description) if sensing is None else sensing(description)
         self._files = files
         self._clock = clock
         self._modes = RunningModes(files, description, identity)
         self._axes = Axes(files, description, leave, clusters or Clusters())
-        self._engines = Engines(files)
+        self._engines = EngineClocks(files)
         self._locks_found: frozenset[str] = frozenset()
         self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
 
@@ -82,7 +82,7 @@ class Hardware:
         older: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
-        sensing: Callable[[BoardDescription], Sensing] | None = None,
+        sensing: Callable[[BoardDescription], SensorReader] | None = None,
     ) -> Hardware:
         """Identify the board and find its controllable clocks.
 
@@ -153,7 +153,7 @@ class Hardware:
     def grid(self) -> FrequencyGrid:
         return self.offered().grid
 
-    def offered(self) -> Offered:
+    def offered(self) -> OfferedLevels:
         self._axes.look_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
@@ -162,7 +162,7 @@ class Hardware:
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
 
-    def caps(self, offered: Offered) -> tuple[Cap, ...]:
+    def caps(self, offered: OfferedLevels) -> tuple[Cap, ...]:
         return tuple(find_caps(offered, self.description, self._axes.fixed))
 
     @property
@@ -236,9 +236,9 @@ class Hardware:
         configuration: FrequencyConfiguration,
         reason: str,
         clusters: Mapping[str, int] | None = None,
-        offered: Offered | None = None,
+        offered: OfferedLevels | None = None,
         governed: Collection[str] = (),
-    ) -> Applied:
+    ) -> AppliedSetting:
         """Set the clocks, wait (bounded) until they obey, and return the outcome, not ``verified`` if the firmware cuts a
         clock.
 
@@ -311,7 +311,7 @@ class Hardware:
         memory, baseline = self._axes.memory, self._keeper.baseline if self._keeper else None
         if memory is None or memory.kept_hz is None or baseline is None or not memory.no_longer_kept():
             return False
-        step = Step(memory, memory.kept_hz, (), memory.plan(memory.kept_hz, self._files))
+        step = ClockChange(memory, memory.kept_hz, (), memory.plan(memory.kept_hz, self._files))
         memory.kept_hz = None
         setter = Setter(self._files, self._clock)
         baseline.intend(step.writes)
@@ -346,7 +346,7 @@ class Hardware:
         switches = () if memory is None else memory.past_limits
         return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
-    def stock(self, held: Marker) -> Stock:
+    def stock(self, held: Marker) -> HeldClocksReport:
         from .baseline.stock import stock  # only for a lost baseline
 
         self._axes.look_again()
@@ -376,7 +376,7 @@ class Hardware:
     def _others(self) -> OthersValue:
         return self._keeper.baseline.others if self._keeper and self._keeper.baseline else self._files.read_text
 
-    def _limits_by_mode(self, offered: Offered, domain: ClockDomain) -> tuple[int, int] | None:
+    def _limits_by_mode(self, offered: OfferedLevels, domain: ClockDomain) -> tuple[int, int] | None:
         for axis, driver in self._axes.drivers.items():
             if domain in driver.domains and axis != "emc_hz" and axis in offered.tables:
                 return mode_limits(axis, offered.tables[axis], offered.mode)

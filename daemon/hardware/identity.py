@@ -42,7 +42,7 @@ JETPACK_BY_L4T = {
 
 
 @dataclass(frozen=True)
-class Identity:
+class BoardIdentity:
     model: str
     compatible: tuple[str, ...]
     l4t: str
@@ -52,7 +52,7 @@ class Identity:
     unread: tuple[str, ...] = ()
 
 
-def read_identity(files: Files) -> Identity:
+def read_identity(files: Files) -> BoardIdentity:
     found = {"model": "", "compatible": ""}
     unread = []
     for path in (f"{tree}/{name}" for tree in DEVICE_TREES for name in found):
@@ -67,10 +67,12 @@ def read_identity(files: Files) -> Identity:
     jetpack = next((known for n in (3, 2, 1) if (known := JETPACK_BY_L4T.get(".".join(parts[:n])))), "")
     kernel = files.find_text("/proc/sys/kernel/osrelease") or ""
     names = tuple(name for name in found["compatible"].split("\0") if name)
-    return Identity(found["model"], names, l4t, jetpack, kernel, files.find_text(MODES_FILE) or "", tuple(unread))
+    return BoardIdentity(found["model"], names, l4t, jetpack, kernel, files.find_text(MODES_FILE) or "", tuple(unread))
 
 
-def identify(files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None) -> tuple[Identity, BoardDescription]:
+def identify(
+    files: Files, clock: Clock, boards: Sequence[BoardDescription] | None = None
+) -> tuple[BoardIdentity, BoardDescription]:
     """Identity of the running system, and its board, retried while the device tree does not answer."""
     deadline = clock.monotonic() + _READ_AGAIN_S
     while True:
@@ -89,7 +91,7 @@ def described_boards() -> tuple[BoardDescription, ...]:
     return tuple(load_board(name) for name in list_boards())
 
 
-def likely_boards(identity: Identity) -> tuple[BoardDescription, ...]:
+def likely_boards(identity: BoardIdentity) -> tuple[BoardDescription, ...]:
     """Boards whose files hold a name that the device tree lists, else all: loading one takes milliseconds."""
     texts = {name: (BOARDS_DIR / f"{name}.yaml").read_text(encoding="utf-8") for name in list_boards()}
     named = [name for name, text in texts.items() if any(one in text for one in identity.compatible)]
@@ -103,7 +105,7 @@ def parts_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![0-9a-z])p\d{4}-\d{4}(?![0-9])", text.replace("_", "-")))
 
 
-def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> BoardDescription:
+def match_board(identity: BoardIdentity, boards: Sequence[BoardDescription]) -> BoardDescription:
     """The description of the board that a device tree names; raises InputError.
 
     The tree lists names from most to least specific; a description's last name, its chip's, does not suffice. A module's part
@@ -138,7 +140,7 @@ def match_board(identity: Identity, boards: Sequence[BoardDescription]) -> Board
     return found
 
 
-def _undescribed(identity: Identity, parts: set[str], of_chip: Sequence[BoardDescription]) -> BoardDescription | None:
+def _undescribed(identity: BoardIdentity, parts: set[str], of_chip: Sequence[BoardDescription]) -> BoardDescription | None:
     """An undescribed module: of the same series by part number, or else of the same chip."""
     series = {part.partition("-")[0] for part in parts}
     related = [board for board in of_chip if series.intersection(module.partition("-")[0] for module in board.modules)]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ...profiles.board import PowerMode
 from ..errors import HardwareHangs, HardwareRefused
 from .nvpmodel import ModeSwitch
-from .patience import Patience
+from .patience import BoundedCalls
 
 log = logging.getLogger(__name__)
 SOCKET = Path("/run/jtop.sock")
@@ -25,7 +25,7 @@ _SWITCH_S = 30.0
 _LOOK_S = 0.1
 
 
-class Modes(Protocol):
+class NvpmodelClient(Protocol):
     """The client's view of nvpmodel. The service finds a mode's place by its name, and its range by their number."""
 
     @property
@@ -47,7 +47,7 @@ class JtopClient(Protocol):
     def board(self) -> Mapping[str, Any]: ...
 
     @property
-    def nvpmodel(self) -> Modes | None: ...
+    def nvpmodel(self) -> NvpmodelClient | None: ...
 
     def close(self) -> None: ...
 
@@ -112,7 +112,7 @@ def connect(
     with contextlib.ExitStack() as stack:
         stats = None
         if socket.exists():
-            patience = Patience(longest_s)
+            patience = BoundedCalls(longest_s)
             stack.callback(patience.end)
             try:
                 stats = patience.call(str(socket), "connecting to it", reach)

@@ -23,15 +23,15 @@ _DYING_S = 1.0
 _MOST_SAID = 1 << 16
 
 
-class Finished(NamedTuple):
+class ProgramResult(NamedTuple):
     code: int | None
     text: str
 
 
-RunProgram = Callable[[Sequence[str]], Finished]
+RunProgram = Callable[[Sequence[str]], ProgramResult]
 
 
-def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finished:
+def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> ProgramResult:
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -45,7 +45,7 @@ def run_program(command: Sequence[str], longest_s: float = _LONGEST_S) -> Finish
             code = None
             _end(process)
         said.seek(0)
-        return Finished(code, said.read(_MOST_SAID).decode("utf-8", "replace"))
+        return ProgramResult(code, said.read(_MOST_SAID).decode("utf-8", "replace"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -16,7 +16,7 @@ from .power_modes import bound_levels
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedLevels:
     """Levels that the board offers, read once for one change; one for an axis that cannot be controlled.
 
     Attributes:
@@ -40,7 +40,7 @@ def read_offered(
     mode: PowerMode | None,
     others: OthersValue,
     failed: list[str] | None = None,
-) -> Offered:
+) -> OfferedLevels:
     """Read the levels that the board offers within its power mode and the limits of ``others``; raises HardwareBusy or
     HardwareRefused.
 
@@ -60,7 +60,7 @@ def read_offered(
             return tables[axis] or getattr(description.grid, _mode_axis(axis))
 
     grid = FrequencyGrid(**{axis: levels(axis) for axis in TITLES})
-    return Offered(grid, {name: levels(name) for name in axes.apart}, mode, tables)
+    return OfferedLevels(grid, {name: levels(name) for name in axes.apart}, mode, tables)
 
 
 def offered_levels_of(driver: Driver, mode: PowerMode | None, others: OthersValue) -> tuple[int, ...]:

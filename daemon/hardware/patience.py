@@ -43,7 +43,7 @@ class _Call:
         return self._result
 
 
-class Patience:
+class BoundedCalls:
     """Makes calls on its own thread, and waits a bounded time for each.
 
     While a call hangs, none into the same directory is made: other files of the device would hang too.

@@ -15,7 +15,7 @@ from ...kernels.text import valid_instead
 from ...profiles.board import BOARDS_DIR, BoardDescription, ModeSet, PowerMode
 from ..errors import InputError, UsageError
 from .files import Files
-from .identity import Identity, parts_in
+from .identity import BoardIdentity, parts_in
 
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
@@ -24,7 +24,7 @@ _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
 class RunningModes:
-    def __init__(self, files: Files, board: BoardDescription, identity: Identity) -> None:
+    def __init__(self, files: Files, board: BoardDescription, identity: BoardIdentity) -> None:
         self.modes: ModeSet | None = None
         self._files = files
         self._unknown = ""
@@ -50,7 +50,7 @@ class RunningModes:
         return None if self.modes is None else active_mode(self._files, self.modes)
 
 
-def written_for_another(files: Files, board: BoardDescription, identity: Identity) -> str:
+def written_for_another(files: Files, board: BoardDescription, identity: BoardIdentity) -> str:
     for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
         name = path.rpartition("/")[2]
         parts = parts_in(name)

@@ -17,7 +17,7 @@ _WAIT_TRANSITIONS = 10
 _POLL_S = 0.002
 
 
-class Step(NamedTuple):
+class ClockChange(NamedTuple):
     """Target of one clock: its writes in order, and the ``valid`` levels to list after a refusal."""
 
     driver: Driver
@@ -32,7 +32,7 @@ class Setter:
         self._files = files
         self._clock = clock
 
-    def set(self, step: Step) -> tuple[Reading, ...]:
+    def set(self, step: ClockChange) -> tuple[Reading, ...]:
         for write in step.writes:
             try:
                 self._files.write_text(write.path, write.value, step.valid if write.value == str(step.level) else ())
@@ -42,7 +42,7 @@ class Setter:
             self.done.append(write)
         return self.settle(step)
 
-    def settle(self, step: Step) -> tuple[Reading, ...]:
+    def settle(self, step: ClockChange) -> tuple[Reading, ...]:
         longest_s = max(_SHORTEST_WAIT_S, _WAIT_TRANSITIONS * step.driver.transition_ms / 1000)
         deadline = self._clock.monotonic() + longest_s
         while True:
@@ -54,5 +54,5 @@ class Setter:
             while self._moves(step) and self._clock.monotonic() < deadline:
                 self._clock.sleep(_POLL_S)
 
-    def _moves(self, step: Step) -> bool:
+    def _moves(self, step: ClockChange) -> bool:
         return not all(agrees(measured, step.level) for measured in step.driver.measured())

@@ -10,8 +10,8 @@ from ..errors import DaemonError
 from .clocks.domain import Write, write_each
 from .clocks.driver import Driver, Reading, effective, obeyed
 from .clocks.emc import EmcClock
-from .files import Files, JustRead
-from .setter import Setter, Step
+from .files import CachedReader, Files
+from .setter import ClockChange, Setter
 
 
 class Transition:
@@ -32,10 +32,10 @@ class Transition:
         self._files = files
         self._wanted = wanted
         self._offered = offered
-        self._read = JustRead(files, read)
+        self._read = CachedReader(files, read)
         self._setter = Setter(files, clock)
         self._steps = [
-            Step(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis], self._read))
+            ClockChange(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis], self._read))
             for driver in _in_turn(drivers, wanted)
         ]
 
@@ -81,7 +81,7 @@ class Transition:
             failed += refused
         return failed
 
-    def _set(self, step: Step) -> tuple[Reading, ...]:
+    def _set(self, step: ClockChange) -> tuple[Reading, ...]:
         driver = step.driver
         if isinstance(driver, EmcClock) and driver.kept_hz is not None:
             readings = self._setter.settle(step)

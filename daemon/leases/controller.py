@@ -11,24 +11,34 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.units import AXES
 from ..config import Config
 from ..errors import DaemonError, NotOffered, TargetNotAttainable
-from ..hardware.applied import Applied
+from ..hardware.applied import AppliedSetting
 from ..hardware.axes import in_words, listed
 from ..hardware.baseline import RestoreReport
-from ..hardware.offered import Offered
+from ..hardware.offered import OfferedLevels
 from ..planning.lease_plan import LeasePlan, Planner
 from ..planning.limits import BoardConstraints, ClockLimits, LeaseConstraints, Limits
-from ..system.journal import CLOCKS_SET, GIVEN_BACK, LEASE_BEGUN, LEASE_ENDED, PLANNED_AGAIN, TROUBLE, WOKEN, Repeated, fields
-from .budgets.budgets import ASKED, Budgets
+from ..system.journal import (
+    CLOCKS_SET,
+    GIVEN_BACK,
+    LEASE_BEGUN,
+    LEASE_ENDED,
+    PLANNED_AGAIN,
+    TROUBLE,
+    WOKEN,
+    RepeatedLog,
+    fields,
+)
+from .budgets.budgets import ASKED, PowerBudgets
 from .default import DefaultClocks, operator
-from .demand.demand import Leased
+from .demand.demand import LeaseProcesses
 from .demand.floors import Floors, floors
-from .drift import Watch
-from .lease import Holder, Lease, LeaseLimits, Leases, about
-from .permitted import Board, BoardSetting, Demands, Permitted
-from .present import Present
+from .drift import DriftMonitor
+from .lease import Holder, Lease, LeaseBook, LeaseLimits, about
+from .permitted import BoardSetting, ClockSource, DemandSource, PermittedClocks
+from .present import EffectiveLeases
 from .sharing.arbiter import Arbiter
 from .standby import StandbyWatch
-from .unmet_targets import Judge
+from .unmet_targets import TargetMonitor
 
 log = logging.getLogger(__name__)
 
@@ -48,20 +58,20 @@ class Controller:
 
     def __init__(
         self,
-        board: Board,
+        board: ClockSource,
         config: Config,
         monotonic: Callable[[], float],
-        demands: Demands | None = None,
+        demands: DemandSource | None = None,
         slept: Callable[[], bool] = lambda: False,
-        budgets: Budgets | None = None,
+        budgets: PowerBudgets | None = None,
         who_sets: Callable[[str], tuple[str, ...]] = lambda axis: (),
     ) -> None:
-        self.leases = Leases(LeaseLimits(total=config.clients.leases))
-        self.applied: Applied | None = None
+        self.leases = LeaseBook(LeaseLimits(total=config.clients.leases))
+        self.applied: AppliedSetting | None = None
         self.troubles: tuple[str, ...] = ()
         self.floors = Floors()
         self._arbiter = Arbiter()
-        self._present = Present()
+        self._present = EffectiveLeases()
         self.standby = StandbyWatch(config.idle, board.gpu_load)
         self._parked: dict[str, LeasePlan] = {}
         self._unmet: dict[str, str] = {}
@@ -70,16 +80,16 @@ class Controller:
         self._followed: Mapping[str, int] = {}
         self._left = ""
         self.changed_s = monotonic()
-        self._said = Repeated(log, monotonic)
-        self.judged = Judge(self._arbiter, self._said)
-        self._permitted = Permitted(board, config, monotonic, self._said)
+        self._said = RepeatedLog(log, monotonic)
+        self.judged = TargetMonitor(self._arbiter, self._said)
+        self._permitted = PermittedClocks(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
         self._config = config
         self._monotonic = monotonic
         self._demands = demands
         self.budgets = budgets
-        self._watch = Watch(board, monotonic, slept, who_sets)
+        self._watch = DriftMonitor(board, monotonic, slept, who_sets)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -122,7 +132,7 @@ class Controller:
         return self._config.limits
 
     @property
-    def last_offered(self) -> Offered | None:
+    def last_offered(self) -> OfferedLevels | None:
         return self._permitted.last_offered
 
     @property
@@ -132,7 +142,7 @@ class Controller:
     def _limits(self) -> Limits:
         return self._permitted.limits(self.floors)
 
-    def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
+    def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, AppliedSetting]:
         """Grant a lease and set the board for all; plans within outdated limits are made anew.
 
         Raises:
@@ -334,7 +344,7 @@ class Controller:
     def _sample(self) -> None:
         if self._demands is not None and self._config.floors is not None:
             holders = frozenset(lease.holder.pid for lease in self.leases)
-            self._demands.sample(Leased(holders, all(lease.plan.paced for lease in self.leases)))
+            self._demands.sample(LeaseProcesses(holders, all(lease.plan.paced for lease in self.leases)))
 
     def _measure(self) -> None:
         self._sample()
@@ -383,7 +393,7 @@ class Controller:
             except DaemonError as error:
                 self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **about(lease)))
 
-    def _look_after(self, applied: Applied) -> None:
+    def _look_after(self, applied: AppliedSetting) -> None:
         try:
             if self._board.keep_memory():
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
@@ -422,7 +432,7 @@ class Controller:
         found = "; ".join(texts) or "every clock stands as it was set"
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
-    def _set(self, reason: str, offered: Offered | None = None) -> Applied:
+    def _set(self, reason: str, offered: OfferedLevels | None = None) -> AppliedSetting:
         offered = self._permitted.look() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:

@@ -27,7 +27,7 @@ Side: TypeAlias = Literal["impossible", "fast", "slow"]
 
 
 @dataclass(frozen=True)
-class Credible:
+class CredibleRange:
     least_ms: float = SHORTEST_MS
     predicted_ms: float | None = None
     slow: bool = True
@@ -45,7 +45,7 @@ class Credible:
 
 def credible(
     surface: Surface | None, configuration: FrequencyConfiguration | None, *, alone: bool = True, accepted: bool = False
-) -> Credible:
+) -> CredibleRange:
     """Range of credible frames.
 
     Args:
@@ -54,17 +54,17 @@ def credible(
         accepted: doubted frames count; the roofline still holds.
     """
     if surface is None:
-        return Credible()
+        return CredibleRange()
     known = configuration is not None and has(surface, configuration)
     place = surface.grid.index(configuration if known and configuration is not None else surface.grid.top)
     least_ms = max(float(surface.least_ms[place]), SHORTEST_MS)
     if accepted or not known or surface.guessed_share[place] >= MUCH_GUESSED:
-        return Credible(least_ms)
-    return Credible(least_ms, float(surface.latency_ms[place]), alone)
+        return CredibleRange(least_ms)
+    return CredibleRange(least_ms, float(surface.latency_ms[place]), alone)
 
 
 @dataclass(frozen=True)
-class Doubt:
+class IgnoredFrames:
     """Frames of a lease that do not count; ``bound_ms`` is the roofline or the prediction."""
 
     side: Side
@@ -80,7 +80,7 @@ class Doubt:
         return asdict(self)
 
 
-def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network: str) -> Doubt:
+def doubt(side: Side, observed_ms: float, where: CredibleRange, frames: int, network: str) -> IgnoredFrames:
     name = network or "this program"
     if side == "impossible":
         if where.least_ms <= SHORTEST_MS:
@@ -90,7 +90,7 @@ def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network:
                 f"{observed_ms:.3g} ms is less than {name} can take at these clocks ({where.least_ms:.3g} ms): "
                 "does the frame wait for the GPU?"
             )
-        return Doubt(side, observed_ms, where.least_ms, frames, reason)
+        return IgnoredFrames(side, observed_ms, where.least_ms, frames, reason)
     predicted_ms = where.predicted_ms or math.nan
     times = predicted_ms / observed_ms if side == "fast" else observed_ms / predicted_ms
     question = "does the frame wait for the GPU?" if side == "fast" else "does the frame contain other work?"
@@ -98,17 +98,17 @@ def doubt(side: Side, observed_ms: float, where: Credible, frames: int, network:
         f"{observed_ms:.3g} ms is {times:.2g} times {'shorter' if side == 'fast' else 'longer'} than predicted for {name} "
         f"at these clocks ({predicted_ms:.3g} ms): {question} (--trust-frames believes it)"
     )
-    return Doubt(side, observed_ms, predicted_ms, frames, reason)
+    return IgnoredFrames(side, observed_ms, predicted_ms, frames, reason)
 
 
-class Doubts:
+class OutlierTracker:
     def __init__(self) -> None:
         self.frames = 0
         self._last: list[tuple[Side | None, float]] = []
         self._side: Side | None = None
         self._since_s = 0.0
 
-    def note(self, latencies_ms: list[float], where: Credible, now_s: float) -> None:
+    def note(self, latencies_ms: list[float], where: CredibleRange, now_s: float) -> None:
         for latency_ms in latencies_ms:
             side = where.side(latency_ms)
             self._last = [*self._last[1 - _DOUBTED_OF :], (side, latency_ms)]

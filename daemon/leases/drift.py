@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration
-from ..hardware.applied import Applied
+from ..hardware.applied import AppliedSetting
 from ..hardware.axes import TITLES, megahertz, title
 from ..hardware.clocks.driver import Reading, agrees, effective
 
@@ -26,7 +26,7 @@ STUCK_AFTER_S = 2.0
 _LEFT = "what somebody else set is left to them"
 
 
-class Observed(Protocol):
+class ClockReader(Protocol):
     def read(self) -> dict[str, tuple[Reading, ...]]: ...
 
     def levels(self, axis: str) -> tuple[int, ...]: ...
@@ -47,7 +47,7 @@ class Deviation(NamedTuple):
     stays_at: int = 0
 
 
-def find_deviations(board: Observed, applied: Applied, heat_before: str = "") -> tuple[Deviation, ...]:
+def find_deviations(board: ClockReader, applied: AppliedSetting, heat_before: str = "") -> tuple[Deviation, ...]:
     """Clocks that are not as last accepted; ``heat_before`` is the recent reason for lowered clocks."""
     found = []
     for axis, readings in board.read().items():
@@ -115,7 +115,7 @@ class Backoff:
         return self._wait_s if self._noticed_s is None else self._wait_s - (self._monotonic() - self._noticed_s)
 
 
-class Watch:
+class DriftMonitor:
     """Watches the last setting.
 
     Attributes:
@@ -126,7 +126,7 @@ class Watch:
 
     def __init__(
         self,
-        board: Observed,
+        board: ClockReader,
         monotonic: Callable[[], float],
         slept: Callable[[], bool],
         who_sets: Callable[[str], tuple[str, ...]] = lambda axis: (),
@@ -145,7 +145,7 @@ class Watch:
         self.stuck: dict[str, int] = {}
 
     def look(
-        self, applied: Applied, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
+        self, applied: AppliedSetting, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
     ) -> tuple[tuple[str, ...], bool]:
         """Compare the board with its setting; return deviations, one line each, and True to set it again now.
 
@@ -180,7 +180,7 @@ class Watch:
         return (texts, True) if again else (texts + tuple(_short_of(applied, wish)), False)
 
 
-def _short_of(applied: Applied, wish: FrequencyConfiguration) -> Iterator[str]:
+def _short_of(applied: AppliedSetting, wish: FrequencyConfiguration) -> Iterator[str]:
     for axis in TITLES:
         level, needed = getattr(applied.requested, axis), getattr(wish, axis)
         if level != needed and not applied.leaves(axis):

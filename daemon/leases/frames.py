@@ -17,8 +17,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
-from ..hardware.sensors.sampled import Sample
-from .credible import Credible, Doubts
+from ..hardware.sensors.sampled import TimedValue
+from .credible import CredibleRange, OutlierTracker
 from .missed_targets import JUDGED, doubted, heavier, shifted, typical
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ALWAYS_BUSY = 0.9
 Company = frozenset[str]
 
 
-class Setting(NamedTuple):
+class ClockSetting(NamedTuple):
     """Clocks in force since a monotonic time; ``disturbed`` by heat, over-current or deviating clocks."""
 
     configuration: FrequencyConfiguration
@@ -43,22 +43,22 @@ class Setting(NamedTuple):
     disturbed: bool = False
 
 
-class _Drawn(NamedTuple):
+class _PowerReading(NamedTuple):
     power_mw: float
     die_c: float | None
 
 
 @dataclass
-class _Seen:
+class _FrameGroup:
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
-    powers: deque[_Drawn] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
+    powers: deque[_PowerReading] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
     frames: int = 0
     last_s: float = 0.0
     period_ms: float | None = None
     doubt: float = 0.0
 
 
-class Frames:
+class FrameLog:
     """Frames of one lease. For one thread.
 
     Attributes:
@@ -73,29 +73,29 @@ class Frames:
         self.last_s: float | None = None
         self.first_frames = 0
         self.first_ms: deque[float] = deque(maxlen=_TYPICAL_OF)
-        self.doubts = Doubts()
+        self.doubts = OutlierTracker()
         self._latencies_ms: deque[float] = deque()
         self._ranked_ms: list[float] = []
-        self._setting: Setting | None = None
+        self._setting: ClockSetting | None = None
         self._company: Company = frozenset()
         self._untried = True
         self._steady_s = 0.0
         self._power_s = 0.0
-        self._seen: OrderedDict[tuple[FrequencyConfiguration, Company], _Seen] = OrderedDict()
+        self._seen: OrderedDict[tuple[FrequencyConfiguration, Company], _FrameGroup] = OrderedDict()
 
     def report(
         self,
         latencies_ms: Iterable[float],
         now_s: float = 0.0,
-        setting: Setting | None = None,
+        setting: ClockSetting | None = None,
         *,
         company: Company = frozenset(),
         limit_ms: float | None = None,
         period_ms: float | None = None,
-        where: Credible | None = None,
+        where: CredibleRange | None = None,
     ) -> None:
         """Note frames that have just ended, oldest first; ``where`` is the credible range."""
-        where = where or Credible()
+        where = where or CredibleRange()
         latencies = list(latencies_ms)
         if not latencies:
             return
@@ -141,7 +141,7 @@ class Frames:
 
     def power(
         self,
-        rails: Mapping[str, Sample[float]],
+        rails: Mapping[str, TimedValue[float]],
         energy_rails: Collection[str],
         die_c: Callable[[], float | None] = lambda: None,
     ) -> None:
@@ -157,7 +157,7 @@ class Frames:
         self._power_s = oldest_s
         # A failing monitor reads zero; a working board draws power.
         if (drawn_mw := sum(sample.value for sample in samples)) > 0:
-            seen.powers.append(_Drawn(drawn_mw, die_c()))
+            seen.powers.append(_PowerReading(drawn_mw, die_c()))
 
     def renew(self, unforeseen: float = 1.0) -> None:
         """Keep only the last frames at the clocks in force, for a missed target.
@@ -181,10 +181,10 @@ class Frames:
         return factor
 
     @property
-    def _here(self) -> _Seen | None:
+    def _here(self) -> _FrameGroup | None:
         return None if self._setting is None else self._seen.get((self._setting.configuration, self._company))
 
-    def _other_load(self, here: _Seen, factor: float) -> None:
+    def _other_load(self, here: _FrameGroup, factor: float) -> None:
         for seen in self._seen.values():
             if seen is not here:
                 seen.latencies_ms = deque((factor * one for one in seen.latencies_ms), maxlen=_TYPICAL_OF)
@@ -197,14 +197,14 @@ class Frames:
             if (one.configuration, frozenset()) not in self._seen and one.latency_ms is not None:
                 seen = self._seen_at(one.configuration, frozenset())
                 seen.latencies_ms.append(one.latency_ms)
-                seen.powers.extend(() if one.power_mw is None else (_Drawn(one.power_mw, one.temperature_c),))
+                seen.powers.extend(() if one.power_mw is None else (_PowerReading(one.power_mw, one.temperature_c),))
                 seen.frames, seen.last_s, seen.period_ms = one.frames, now_s - one.age_s, one.period_ms
                 seen.doubt = one.doubt
 
     def forget(self) -> None:
         self._seen.clear()
         self.recent_ms.clear()
-        self.doubts = Doubts()
+        self.doubts = OutlierTracker()
 
     @property
     def credible(self) -> int:
@@ -255,16 +255,16 @@ class Frames:
             if len(self._latencies_ms) > FRAMES_KEPT:
                 del self._ranked_ms[bisect_left(self._ranked_ms, self._latencies_ms.popleft())]
 
-    def _seen_at(self, configuration: FrequencyConfiguration, company: Company) -> _Seen:
+    def _seen_at(self, configuration: FrequencyConfiguration, company: Company) -> _FrameGroup:
         key = (configuration, company)
-        seen = self._seen.setdefault(key, _Seen())
+        seen = self._seen.setdefault(key, _FrameGroup())
         self._seen.move_to_end(key)
         while len(self._seen) > _CONFIGURATIONS_KEPT:
             self._seen.popitem(last=False)
         return seen
 
 
-def _mean_c(powers: Iterable[_Drawn]) -> float | None:
+def _mean_c(powers: Iterable[_PowerReading]) -> float | None:
     known = [one.die_c for one in powers if one.die_c is not None]
     return fmean(known) if known else None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...kernels.grid import FrequencyConfiguration
 from ..errors import LeaseEnded, LimitReached, NotPermitted, UsageError
 from ..planning.lease_plan import LeasePlan
-from .frames import Frames
+from .frames import FrameLog
 
 _ENDED_KEPT = 256
 
@@ -39,7 +39,7 @@ class Lease:
     plan: LeasePlan
     reason: str
     since_s: float
-    frames: Frames = field(default_factory=Frames, compare=False)
+    frames: FrameLog = field(default_factory=FrameLog, compare=False)
 
     @property
     def label(self) -> str:
@@ -56,7 +56,7 @@ class LeaseLimits:
     for_root: int = 8
 
 
-class Leases:
+class LeaseBook:
     """Leases in force, with the last ended by another actor than the holder; never touches the board."""
 
     def __init__(self, limits: LeaseLimits | None = None) -> None:

@@ -11,13 +11,13 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..config import Config
 from ..errors import UsageError
-from ..hardware.applied import Applied
+from ..hardware.applied import AppliedSetting
 from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.clocks.driver import Reading
-from ..hardware.offered import Offered
-from ..planning.limits import Budget, Limits, permitted
-from ..system.journal import TROUBLE, Repeated, fields
-from .demand.demand import Leased
+from ..hardware.offered import OfferedLevels
+from ..planning.limits import Limits, PowerBudget, permitted
+from ..system.journal import TROUBLE, RepeatedLog, fields
+from .demand.demand import LeaseProcesses
 from .demand.floors import Demand, FloorRules, Floors
 
 KEPT_S = 5.0
@@ -26,14 +26,14 @@ STUCK_S = 60.0
 """Time for which a clock that ignores requests counts as fixed."""
 
 
-class Board(Protocol):
+class ClockSource(Protocol):
     @property
     def touched(self) -> bool: ...
 
     @property
     def leader(self) -> str | None: ...
 
-    def offered(self) -> Offered: ...
+    def offered(self) -> OfferedLevels: ...
 
     def levels(self, axis: str) -> tuple[int, ...]: ...
 
@@ -48,9 +48,9 @@ class Board(Protocol):
         configuration: FrequencyConfiguration,
         reason: str,
         clusters: Mapping[str, int] | None = None,
-        offered: Offered | None = None,
+        offered: OfferedLevels | None = None,
         governed: Collection[str] = (),
-    ) -> Applied: ...
+    ) -> AppliedSetting: ...
 
     def keep_memory(self) -> bool: ...
 
@@ -59,13 +59,13 @@ class Board(Protocol):
     def restore(self, longest_s: float = 0.0) -> RestoreReport: ...
 
 
-class Demands(Protocol):
+class DemandSource(Protocol):
     rules: FloorRules
 
     @property
     def notes(self) -> tuple[str, ...]: ...
 
-    def sample(self, leased: Leased) -> None: ...
+    def sample(self, leased: LeaseProcesses) -> None: ...
 
     def demand(self) -> Demand: ...
 
@@ -75,30 +75,30 @@ class BoardSetting(NamedTuple):
     clusters: Mapping[str, int]
     governed: frozenset[str] = frozenset()
 
-    def is_requested(self, applied: Applied | None) -> bool:
+    def is_requested(self, applied: AppliedSetting | None) -> bool:
         if applied is None or applied.differs(self.configuration, self.governed):
             return False
         return self.clusters == {name: level.requested for name, level in applied.clusters.items()}
 
 
-class Permitted:
+class PermittedClocks:
     """Permitted clocks, by levels read up to :data:`KEPT_S` ago. For one thread.
 
     Methods that read levels raise HardwareBusy or HardwareRefused if the board's tables cannot be read.
     """
 
-    def __init__(self, board: Board, config: Config, monotonic: Callable[[], float], said: Repeated) -> None:
+    def __init__(self, board: ClockSource, config: Config, monotonic: Callable[[], float], said: RepeatedLog) -> None:
         self.config = config
         self.missed: tuple[str, ...] = ()
-        self.budget: Budget | None = None
+        self.budget: PowerBudget | None = None
         self._board = board
         self._monotonic = monotonic
         self._said = said
-        self._look: tuple[float, Offered] | None = None
+        self._look: tuple[float, OfferedLevels] | None = None
         self._stuck: dict[str, int] = {}
         self._stuck_s = 0.0
 
-    def look(self) -> Offered:
+    def look(self) -> OfferedLevels:
         offered = self._board.offered()
         self._look = (self._monotonic(), offered)
         self.missed = tuple(self.config.limits.missed(offered.levels))
@@ -106,12 +106,12 @@ class Permitted:
             self._said.say(logging.WARNING, text, fields(TROUBLE))
         return offered
 
-    def offered(self) -> Offered:
+    def offered(self) -> OfferedLevels:
         fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
         return self._look[1] if self._look is not None and fresh else self.look()
 
     @property
-    def last_offered(self) -> Offered | None:
+    def last_offered(self) -> OfferedLevels | None:
         return None if self._look is None else self._look[1]
 
     def allowed(self) -> FrequencyGrid:

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..planning.lease_plan import LeasePlan
-from .budgets.capping import Capping
+from .budgets.capping import BudgetScaling
 from .lease import Lease
 
 SILENT_S = 60.0
 
 
-class Present:
+class EffectiveLeases:
     """Makes the counting leases, unchanged ones identical; ``notes`` name lowered configurations. For one thread."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Present:
         now_s: float,
         *,
         budget: str = "",
-        capping: Capping | None = None,
+        capping: BudgetScaling | None = None,
         levels: Mapping[str, Sequence[int]] | None = None,
         parked: Mapping[str, LeasePlan] | None = None,
     ) -> tuple[Lease, ...]:

@@ -18,22 +18,22 @@ from .board.snapshot import BoardReading
 from .lease import Lease
 
 if TYPE_CHECKING:
-    from ..planning.modes import Proposal
+    from ..planning.modes import ModeProposal
 
 log = logging.getLogger(__name__)
 
 _KEPT = 32
 
 
-class Proposals:
+class ModeProposals:
     def __init__(self, look: Callable[[], BoardReading], bounds: ClockLimits) -> None:
         self._look = look
         self._bounds = bounds
-        self._made: OrderedDict[Hashable, Proposal | None] = OrderedDict()
-        self._found: dict[str, tuple[LeasePlan, Proposal | None]] = {}
+        self._made: OrderedDict[Hashable, ModeProposal | None] = OrderedDict()
+        self._found: dict[str, tuple[LeasePlan, ModeProposal | None]] = {}
         self._finding: dict[str, asyncio.Task[None]] = {}
 
-    async def of(self, wish: PlanRequest, held: FrequencyConfiguration | None) -> Proposal | None:
+    async def of(self, wish: PlanRequest, held: FrequencyConfiguration | None) -> ModeProposal | None:
         """Power mode proposed for a request; ``held`` is its configuration, None if none meets the target."""
         seen = self._look()
         if seen.mode is None or seen.modes is None:

@@ -21,7 +21,7 @@ _PERIODS = 3
 
 
 @dataclass(frozen=True)
-class Standby:
+class StandbyState:
     """Standby of one lease so far; ``back_ms`` is the total time to set the clocks afterwards."""
 
     since_s: float | None = None
@@ -39,7 +39,7 @@ class StandbyWatch:
 
     def __init__(self, rules: IdleRules | None, gpu_load: Callable[[], float | None]) -> None:
         self.rules = rules
-        self.leases: Mapping[str, Standby] = {}
+        self.leases: Mapping[str, StandbyState] = {}
         self._gpu_load = gpu_load
         self._worked_s = -math.inf
 
@@ -55,7 +55,7 @@ class StandbyWatch:
         if quiet and self._gpu_works(held.values(), now_s, standing_by=bool(before)):
             quiet.clear()
         for name in quiet - before:
-            one = self.leases.get(name, Standby())
+            one = self.leases.get(name, StandbyState())
             self.leases = {**self.leases, name: replace(one, since_s=now_s, count=one.count + 1)}
         for name in before - quiet:
             one = self.leases[name]

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..hardware.applied import Applied
-from ..system.journal import TROUBLE, Repeated, fields
+from ..hardware.applied import AppliedSetting
+from ..system.journal import TROUBLE, RepeatedLog, fields
 from .demand.floors import Floors
 from .lease import Lease, about, raised_by
 from .sharing.arbiter import Arbiter, SharedLatency
@@ -26,7 +26,7 @@ class UnmetTarget:
 
 def find_unkept(
     leases: Collection[Lease],
-    applied: Applied | None,
+    applied: AppliedSetting | None,
     floors: Floors,
     unmet: Mapping[str, str],
     fares: Mapping[str, SharedLatency],
@@ -45,15 +45,15 @@ def find_unkept(
     return found
 
 
-class Judge:
-    def __init__(self, arbiter: Arbiter, said: Repeated) -> None:
+class TargetMonitor:
+    def __init__(self, arbiter: Arbiter, said: RepeatedLog) -> None:
         self.unkept: dict[str, UnmetTarget] = {}
         self.fares: dict[str, SharedLatency] = {}
         self.texts: tuple[str, ...] = ()
         self._arbiter = arbiter
         self._said = said
 
-    def look(self, leases: Sequence[Lease], applied: Applied | None, floors: Floors, unmet: Mapping[str, str]) -> None:
+    def look(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
         self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
         before, self.unkept = self.unkept, find_unkept(leases, applied, floors, unmet, self.fares)
         told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.correction.correct import correct, information
-from ...kernels.correction.observation import Corrected, Observation
+from ...kernels.correction.observation import CorrectedSurface, Observation
 from ...kernels.correction.pinning import pinned
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
@@ -38,13 +38,13 @@ _MOST_CERTAIN = 1 - 1e-9
 
 
 @dataclass(frozen=True)
-class Step:
+class ExplorationStep:
     """Next configuration and reason; ``exploring`` for a trial, False for the final plan."""
 
     configuration: FrequencyConfiguration
     reason: str
     exploring: bool
-    corrected: Corrected | None = None
+    corrected: CorrectedSurface | None = None
 
 
 def next_configuration(
@@ -56,7 +56,7 @@ def next_configuration(
     confidence: float | None = None,
     limits: Limits | None = None,
     most: int = 20,
-) -> Step:
+) -> ExplorationStep:
     """Choose the next configuration; raises UsageError.
 
     First the highest permitted clocks. Later ones keep the target (and the period) with the probability :data:`SAFE`, or by
@@ -70,7 +70,9 @@ def next_configuration(
     target = parse_target(target) if isinstance(target, str) else target
     permitted = (limits or Limits()).permits(surface.grid)
     if not observations:
-        return Step(surface.grid.configuration(_top(permitted)), "nothing was observed yet: the highest clocks", True)
+        return ExplorationStep(
+            surface.grid.configuration(_top(permitted)), "nothing was observed yet: the highest clocks", True
+        )
     corrected = correct(surface, observations)
     now = corrected.surface
     seen = np.zeros(surface.grid.shape, bool)
@@ -90,16 +92,16 @@ def next_configuration(
         chosen = plan(pinned(now, observations), target, fps=fps, confidence=confidence, limits=limits)
     except TargetNotAttainable as error:
         top = surface.grid.configuration(_top(permitted))
-        return Step(top, f"the highest clocks: {error}", False, corrected)
+        return ExplorationStep(top, f"the highest clocks: {error}", False, corrected)
     open_cells = safe & ~seen
     if count >= most or not open_cells.any():
-        return Step(chosen.configuration, chosen.reason, False, corrected)
+        return ExplorationStep(chosen.configuration, chosen.reason, False, corrected)
     objective = target.objective(expected)
     hoped = objective * np.exp(-_HOPE * target.sigma(now))
     best = objective[seen & safe].min(initial=np.inf)
     promising = open_cells & (hoped < best * (1 - _WORTH))
     if count >= _LOOKED_AT and not promising.any():
-        return Step(chosen.configuration, chosen.reason, False, corrected)
+        return ExplorationStep(chosen.configuration, chosen.reason, False, corrected)
     turn = unpredicted or count % 2 == 0 or count >= _LOOKED_AT
     if count >= _FIRST and turn and promising.any():
         cell = np.where(promising, hoped, np.inf).argmin()
@@ -171,9 +173,9 @@ def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(np.logical_or.reduce(lines) & ~seen)
 
 
-def _at(surface: Surface, cell: int, reason: str, corrected: Corrected) -> Step:
+def _at(surface: Surface, cell: int, reason: str, corrected: CorrectedSurface) -> ExplorationStep:
     cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
-    return Step(surface.grid.configuration((cpu, gpu, emc)), reason, True, corrected)
+    return ExplorationStep(surface.grid.configuration((cpu, gpu, emc)), reason, True, corrected)
 
 
 def _top(permitted: NDArray[np.bool_]) -> tuple[int, int, int]:

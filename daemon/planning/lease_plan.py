@@ -15,7 +15,7 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
 from ..errors import TargetNotAttainable
 from .limits import BoardConstraints, Limits
-from .plan import Caveats, Option, Plan, Plans, longest_ms, requirements
+from .plan import Caveats, Plan, PlannedOption, Planning, longest_ms, requirements
 from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
 
 SAFE = 0.99
@@ -29,7 +29,7 @@ def is_known(surface: Surface) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class GpuLoad:
     """GPU load of one application; ``fps`` is None for back to back, ``limit_ms`` for any time.
 
     ``frugal`` is True if it prefers the least energy within the limit.
@@ -106,7 +106,7 @@ class LeasePlan:
         return None if self.request is None else self.request.limit_ms
 
     @property
-    def predicted(self) -> Option | None:
+    def predicted(self) -> PlannedOption | None:
         if self.chosen is not None:
             return self.chosen.choice
         return None if self._known is None else self._known.option(self.configuration)
@@ -116,7 +116,7 @@ class LeasePlan:
         return None if self._known is None else Caveats.of(self._known.surface)
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> GpuLoad | None:
         if self._known is None or self.idle:
             return None
         work = self._known.work
@@ -162,7 +162,7 @@ class LeasePlan:
 class PlanRequest:
     """A network, a target and conditions; plans leases (:class:`Planner`)."""
 
-    plans: Plans
+    plans: Planning
     surface: Surface
     target: str
     fps: float | None
@@ -202,13 +202,13 @@ class PlanRequest:
     def at(self, configuration: FrequencyConfiguration, limits: Limits, planner: Planner) -> LeasePlan:
         return LeasePlan(configuration, self, self.constraints, None, planner, limits)
 
-    def option(self, configuration: FrequencyConfiguration) -> Option:
+    def option(self, configuration: FrequencyConfiguration) -> PlannedOption:
         figures = self.surface.at(configuration)
-        return Option(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
+        return PlannedOption(configuration, figures.latency_ms, figures.power_mw, figures.energy_mj, figures.guessed_share)
 
     @property
-    def work(self) -> Work:
-        return Work(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
+    def work(self) -> GpuLoad:
+        return GpuLoad(self.surface, self.fps, self.confidence, self.limit_ms, parse_target(self.target).frugal)
 
     def gain(self, held: FrequencyConfiguration, other: FrequencyConfiguration) -> float:
         """Share by which the target's objective is lower at the other configuration; 0 if unknown."""

@@ -16,7 +16,7 @@ from ...kernels.units import AXES, CLOCKS, mhz_text
 from ...profiles.documents import Positive
 from ..errors import UsageError
 from ..leases.demand.floors import Floors
-from .targets import Hours, Target
+from .targets import BatteryLifeTarget, Target
 
 CEILINGS_C = (20.0, 110.0)
 BATTERIES_WH = (0.1, 100_000.0)
@@ -61,7 +61,7 @@ def heeded(asking: Sequence[LeaseConstraints], operators: Collection[int]) -> tu
 
 
 @dataclass(frozen=True)
-class Budget:
+class PowerBudget:
     power_mw: float
     reason: str
 
@@ -80,7 +80,7 @@ TIE = 1e-3
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ClockBounds:
     min: Positive | None = None
     max: Positive | None = None
 
@@ -100,12 +100,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class ClockLimits:
-    cpu_khz: Bounds = field(default_factory=Bounds, metadata={"help": "CPU clock, in kHz"})
-    gpu_hz: Bounds = field(default_factory=Bounds, metadata={"help": "GPU clock, in Hz"})
-    emc_hz: Bounds = field(default_factory=Bounds, metadata={"help": "memory clock, in Hz"})
+    cpu_khz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "CPU clock, in kHz"})
+    gpu_hz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "GPU clock, in Hz"})
+    emc_hz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "memory clock, in Hz"})
 
     def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
-        bounds: Bounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
+        bounds: ClockBounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
         return bounds.allowed(levels)
 
     def within(self, grid: FrequencyGrid) -> FrequencyGrid:
@@ -115,7 +115,7 @@ class ClockLimits:
         """One line for each clock whose offered levels are all out of bounds; CPU clusters by cpufreq policy."""
         for clock, offered in levels.items():
             axis = clock if clock in CLOCKS else "cpu_khz"
-            bounds: Bounds = getattr(self, axis)
+            bounds: ClockBounds = getattr(self, axis)
             if not bounds.inside(offered):
                 ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
                 (taken,) = bounds.allowed(offered)
@@ -165,7 +165,7 @@ def permitted(
     offered: FrequencyGrid,
     operator: ClockLimits,
     demand: Floors | None = None,
-    budget: Budget | None = None,
+    budget: PowerBudget | None = None,
     stuck: Mapping[str, int] | None = None,
 ) -> Limits:
     """Permitted clocks; the operator's bounds override the demand, and ``stuck`` axes ignore requests."""
@@ -190,7 +190,7 @@ def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, i
 
 def lasting(target: Target, battery_wh: float | None, limits: Limits) -> Limits:
     """Limits of a plan without a board, and the battery life that its target may request; raises UsageError."""
-    hours = target.limit if isinstance(target, Hours) else None
+    hours = target.limit if isinstance(target, BatteryLifeTarget) else None
     BoardConstraints(hours=hours, battery_wh=battery_wh)
     if hours is None:
         return limits

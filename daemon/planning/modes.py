@@ -21,7 +21,7 @@ from ..hardware.power_modes import bound_levels, changed_masks
 from .lease_plan import PlanRequest
 from .limits import ClockLimits, Limits, permitted
 from .plan import outlook
-from .targets import FIGURE_NAMES, FIGURE_UNITS, Bound, Figure, check_confidence
+from .targets import FIGURE_NAMES, FIGURE_UNITS, Figure, TargetBound, check_confidence
 
 WORTH = 0.03
 _AS_GOOD = 0.005
@@ -33,7 +33,7 @@ A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModeChoice:
     """A power mode, or a slice of the GPU in one, and a network's figures at its highest clocks.
 
     Attributes:
@@ -66,13 +66,13 @@ def judged_modes(
     surface: Surface,
     board: BoardDescription,
     modes: ModeSet,
-    bounds: Sequence[Bound],
+    bounds: Sequence[TargetBound],
     *,
     memory_bytes: int = 0,
     available_bytes: float = 0,
     fps: float | None = None,
     confidence: float | None = None,
-) -> list[Choice]:
+) -> list[ModeChoice]:
     """Every mode, and every slice of the GPU in each, the lowest power first; raises UsageError.
 
     Args:
@@ -82,7 +82,7 @@ def judged_modes(
     """
     check_confidence(confidence)
     figures, busy = outlook(surface, fps, confidence), outlook(surface, None, confidence)
-    needed = [*bounds, *([Bound("latency_ms", 1e3 / fps)] if fps else [])]
+    needed = [*bounds, *([TargetBound("latency_ms", 1e3 / fps)] if fps else [])]
     short = []
     if available_bytes and memory_bytes > available_bytes:
         short = [f"memory {memory_bytes / GIB:.3g} GiB at least, of {available_bytes / GIB:.3g}"]
@@ -99,12 +99,12 @@ def judged_modes(
             lacking = short + [_lack(bound, here) for bound in needed if here[bound.figure] > bound.limit]
             lacking += ["which part of the GPU it leaves on is not known"] if part is None else []
             found.append(
-                Choice(name, mode, configuration, here["latency_ms"], here["power_mw"], part, tuple(dict.fromkeys(lacking)))
+                ModeChoice(name, mode, configuration, here["latency_ms"], here["power_mw"], part, tuple(dict.fromkeys(lacking)))
             )
     return sorted(found, key=lambda choice: (choice.power_mw * (choice.gpu_share or 1.0), choice.mode.cores or 0))
 
 
-def smallest(choices: Sequence[Choice]) -> Choice:
+def smallest(choices: Sequence[ModeChoice]) -> ModeChoice:
     for choice in choices:
         if choice.enough:
             return choice
@@ -127,7 +127,7 @@ def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
     return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
 
 
-def _lack(bound: Bound, figures: Mapping[Figure, float]) -> str:
+def _lack(bound: TargetBound, figures: Mapping[Figure, float]) -> str:
     unit = FIGURE_UNITS[bound.figure]
     return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
 
@@ -154,7 +154,7 @@ def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> It
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ModeProposal:
     """A better power mode; ``gain`` is None if the mode in force misses the target."""
 
     mode: PowerMode
@@ -170,7 +170,7 @@ class Proposal:
 
 def propose(
     wish: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
-) -> Proposal | None:
+) -> ModeProposal | None:
     """Best power mode for a request, if it is worth a change; ``held`` is the present configuration, if any."""
     found = []
     for mode in modes.table:
@@ -189,10 +189,10 @@ def propose(
     least = min(-wish.gain(reference, configuration) for _, configuration, _ in found)
     alike = [one for one in found if -wish.gain(reference, one[1]) <= least + _AS_GOOD]
     mode, configuration, gain = min(alike, key=lambda one: (one[0].cores or 0, one[1].gpu_hz, one[0].id))
-    return Proposal(mode, configuration, gain, _note(wish, mode, active, configuration, gain))
+    return ModeProposal(mode, configuration, gain, _note(wish, mode, active, configuration, gain))
 
 
-def against_default(wish: PlanRequest, modes: ModeSet) -> Proposal | None:
+def against_default(wish: PlanRequest, modes: ModeSet) -> ModeProposal | None:
     """As :func:`propose`, for a board in its boot mode."""
     default = next(mode for mode in modes.table if mode.id == modes.default)
     held: FrequencyConfiguration | None = None

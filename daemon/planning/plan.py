@@ -17,14 +17,14 @@ from ...kernels.surface import Guess, Surface
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..errors import InputError, TargetNotAttainable
 from .limits import TIE, Limits, lowest_clocks
-from .targets import FIGURE_NAMES, Bound, Outlook, Target, check_confidence, check_rate, parse_target
+from .targets import FIGURE_NAMES, Target, TargetBound, TargetFigures, check_confidence, check_rate, parse_target
 
-Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], Outlook]
+Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], TargetFigures]
 # Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
 
 
-def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> Outlook:
+def outlook(surface: Surface, fps: float | None, confidence: float | None = None) -> TargetFigures:
     """Figures of a surface: medians, or values not exceeded with a confidence.
 
     With a frame rate, energy is per frame, power the mean over the period, and their relative error that of an inference's
@@ -36,33 +36,33 @@ def outlook(surface: Surface, fps: float | None, confidence: float | None = None
     """
     check_rate(fps)
     if fps is None:
-        expected = Outlook(surface.latency_ms, surface.power_mw, surface.energy_mj)
+        expected = TargetFigures(surface.latency_ms, surface.power_mw, surface.energy_mj)
     else:
         energy_mj = surface.energy_per_frame_mj(fps)
-        expected = Outlook(surface.latency_ms, energy_mj * fps, energy_mj)
+        expected = TargetFigures(surface.latency_ms, energy_mj * fps, energy_mj)
     if confidence is not None:
         cautious = surface.quantile(confidence)
         factor = cautious.energy_mj / surface.energy_mj
-        expected = Outlook(cautious.latency_ms, expected.power_mw * factor, expected.energy_mj * factor)
+        expected = TargetFigures(cautious.latency_ms, expected.power_mw * factor, expected.energy_mj * factor)
     if not all(figure.min() > 1 / _MOST and figure.max() < _MOST for figure in vars(expected).values()):
         raise InputError("surface: figures are out of all proportion; nothing can be planned or told from them")
     return expected
 
 
-def requirements(target: Target, fps: float | None) -> list[Bound]:
-    return [bound for bound in (target.bound, Bound("latency_ms", 1e3 / fps) if fps else None) if bound]
+def requirements(target: Target, fps: float | None) -> list[TargetBound]:
+    return [bound for bound in (target.bound, TargetBound("latency_ms", 1e3 / fps) if fps else None) if bound]
 
 
 def longest_ms(target: Target, fps: float | None) -> float | None:
     return min((bound.limit for bound in requirements(target, fps) if bound.figure == "latency_ms"), default=None)
 
 
-def in_time(outlook: Outlook, fps: float | None) -> NDArray[np.bool_]:
+def in_time(outlook: TargetFigures, fps: float | None) -> NDArray[np.bool_]:
     met: NDArray[np.bool_] = outlook.latency_ms <= (1e3 / fps if fps else np.inf)
     return met
 
 
-def pareto_front(outlook: Outlook, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+def pareto_front(outlook: TargetFigures, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.lexsort((energy, latency))
@@ -101,7 +101,7 @@ class Caveats:
 
 
 @dataclass(frozen=True)
-class Option:
+class PlannedOption:
     """A configuration and its prediction.
 
     Attributes:
@@ -131,7 +131,7 @@ class Alternative:
     """A neighbour of the choice, one clock one step away, and the reason against it."""
 
     step: str
-    option: Option
+    option: PlannedOption
     verdict: str
 
 
@@ -148,9 +148,9 @@ class Plan:
     target: Target
     fps: float | None
     confidence: float | None
-    choice: Option
-    top: Option
-    front: tuple[Option, ...]
+    choice: PlannedOption
+    top: PlannedOption
+    front: tuple[PlannedOption, ...]
     alternatives: tuple[Alternative, ...]
     considered: int
     attaining: int
@@ -203,7 +203,7 @@ class Plan:
     def energy_per_frame_mj(self) -> float | None:
         return self.choice.energy_per_frame_mj
 
-    def thinned_front(self, most: int | None) -> tuple[Option, ...]:
+    def thinned_front(self, most: int | None) -> tuple[PlannedOption, ...]:
         if most is None or len(self.front) <= most:
             return self.front
         return tuple(self.front[round(index * (len(self.front) - 1) / (most - 1))] for index in range(most))
@@ -253,7 +253,7 @@ def plan(
     return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
 
 
-class Plans:
+class Planning:
     """Makes plans and keeps the last ones. Thread-safe."""
 
     def __init__(self) -> None:
@@ -316,13 +316,13 @@ class _Planner:
             caveats=Caveats.of(self.surface),
         )
 
-    def _meets(self, bound: Bound) -> NDArray[np.bool_]:
+    def _meets(self, bound: TargetBound) -> NDArray[np.bool_]:
         met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
         return met
 
-    def _option(self, index: tuple[int, int, int]) -> Option:
+    def _option(self, index: tuple[int, int, int]) -> PlannedOption:
         surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None
-        return Option(
+        return PlannedOption(
             self.grid.configuration(index),
             float(surface.latency_ms[index]),
             float(surface.power_mw[index]),
@@ -392,7 +392,7 @@ class _Planner:
         least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
         return f"no configuration stays within {self.limits.budget}; the least is {least}"
 
-    def _saving(self, choice: Option, top: Option) -> str:
+    def _saving(self, choice: PlannedOption, top: PlannedOption) -> str:
         if choice.configuration == top.configuration:
             return "These are the top clocks."
         mine, theirs = choice.energy_per_frame_mj or choice.energy_mj, top.energy_per_frame_mj or top.energy_mj
@@ -402,7 +402,7 @@ class _Planner:
             f"{choice.latency_ms / top.latency_ms:.2f} times theirs ({choice.latency_ms:.4g} ms, {top.latency_ms:.4g} ms)."
         )
 
-    def _unattainable(self, bound: Bound, among: NDArray[np.bool_]) -> str:
+    def _unattainable(self, bound: TargetBound, among: NDArray[np.bool_]) -> str:
         figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
         cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
         best = f"{bound.text(figures.min())} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"

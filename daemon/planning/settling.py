@@ -15,7 +15,7 @@ import numpy as np
 from ...kernels.surface import Surface
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.energy import total_mw
-from ..hardware.sensors.sensors import Sensing
+from ..hardware.sensors.sensors import SensorReader
 from .targets import check_rate
 
 OFF_C = 4.0
@@ -32,7 +32,7 @@ _STEP_C, _STEP_MW = 1.0, 500.0
 
 
 @dataclass(frozen=True)
-class Warmth:
+class ThermalState:
     """Temperature of the hottest throttling zone, power of the energy rails, and lasting rise of the die per watt."""
 
     die_c: float
@@ -40,7 +40,7 @@ class Warmth:
     k_per_w: float
 
 
-def die_mc(sensors: Sensing) -> int | None:
+def die_mc(sensors: SensorReader) -> int | None:
     """Hottest throttling zone in thousandths of a degree Celsius.
 
     Other zones are of other chips, or no sensors: the power supply's always reads 50 or 100 C.
@@ -49,17 +49,17 @@ def die_mc(sensors: Sensing) -> int | None:
     return max((value for name, value in sensors.temperatures_mc().items() if name in zones), default=None)
 
 
-def warmth_of(sensors: Sensing, description: BoardDescription) -> Warmth | None:
+def warmth_of(sensors: SensorReader, description: BoardDescription) -> ThermalState | None:
     """Warmth by the last readings; None without a zone. With an unreadable rail, the die is assumed to stay."""
     read_mc = die_mc(sensors)
     if read_mc is None:
         return None
     drawn_mw = total_mw(sensors.rails_mw(), sensors.energy_rails)
     k_per_w = 0.0 if drawn_mw is None else float(description.section("thermal").get("k_per_w", 0.0))
-    return Warmth(_STEP_C * round(read_mc / 1e3 / _STEP_C), _STEP_MW * round((drawn_mw or 0.0) / _STEP_MW), k_per_w)
+    return ThermalState(_STEP_C * round(read_mc / 1e3 / _STEP_C), _STEP_MW * round((drawn_mw or 0.0) / _STEP_MW), k_per_w)
 
 
-def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surface:
+def settled(surface: Surface, warmth: ThermalState | None, fps: float | None) -> Surface:
     """Surface with the die settled at each configuration; unchanged if its leakage is unknown. Raises UsageError."""
     if surface.heat is None or warmth is None:
         return surface
@@ -78,7 +78,7 @@ def settled(surface: Surface, warmth: Warmth | None, fps: float | None) -> Surfa
     return surface.warmed(die_c)
 
 
-class Settling:
+class ThermalTracker:
     """Follows the die's temperature. For one thread; call ``see`` at least a few times in :data:`SETTLED_S`."""
 
     def __init__(self) -> None:

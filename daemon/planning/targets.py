@@ -45,7 +45,7 @@ HOURS_RANGE = (0.01, 10_000)
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class TargetFigures:
     """Figures by which a target judges configurations, over the grid: of a frame with a frame rate, else of an inference."""
 
     latency_ms: NDArray[np.float64]
@@ -54,7 +54,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Bound:
+class TargetBound:
     figure: Figure
     limit: float
 
@@ -65,7 +65,7 @@ class Bound:
         return f"{value:.4g} {FIGURE_UNITS[self.figure]}"
 
 
-class TokenRate(Bound):
+class TokenRate(TargetBound):
     def __str__(self) -> str:
         return f"at least {1e3 / self.limit:g} tokens per second"
 
@@ -92,10 +92,10 @@ class Target(ABC):
             cls.merit = FIGURE_NAMES[cls.prefers]
 
     @property
-    def bound(self) -> Bound | None:
+    def bound(self) -> TargetBound | None:
         return None
 
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
+    def objective(self, outlook: TargetFigures) -> NDArray[np.float64]:
         """Figure of merit over the grid; lower is better."""
         assert self.prefers is not None
         figure: NDArray[np.float64] = getattr(outlook, self.prefers)
@@ -157,8 +157,8 @@ class BoundedTarget(Target):
     sign: ClassVar[str] = "<="
 
     @property
-    def bound(self) -> Bound | None:
-        return Bound(self.figure, self.limit)
+    def bound(self) -> TargetBound | None:
+        return TargetBound(self.figure, self.limit)
 
     @classmethod
     def limits(cls) -> tuple[float, float]:
@@ -225,7 +225,7 @@ class PowerTarget(BoundedTarget):
     typical = 15_000
 
 
-class Hours(BoundedTarget):
+class BatteryLifeTarget(BoundedTarget):
     """Fastest clocks that make a battery of separately given charge last for these hours."""
 
     keyword = "hours"
@@ -257,7 +257,7 @@ class TokensPerSecond(LatencyTarget):
     phase = "decode"
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> TargetBound:
         return TokenRate(self.figure, 1e3 / self.limit)
 
     @classmethod
@@ -322,7 +322,7 @@ class MinEdp(UnboundedTarget):
     keyword = "min-edp"
     merit = "energy-delay product"
 
-    def objective(self, outlook: Outlook) -> NDArray[np.float64]:
+    def objective(self, outlook: TargetFigures) -> NDArray[np.float64]:
         return outlook.energy_mj * outlook.latency_ms
 
 

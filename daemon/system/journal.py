@@ -26,7 +26,7 @@ _FRAMES = 3
 _CHARACTERS = 200
 
 
-class Repeated:
+class RepeatedLog:
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._monotonic = monotonic

@@ -27,7 +27,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConfigLayer:
     path: Path
     text: str
     raw: Any
@@ -40,9 +40,9 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Stack:
+class ConfigLayers:
     path: Path
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[ConfigLayer, ...] = ()
     problems: tuple[Remark, ...] = ()
     warnings: tuple[Remark, ...] = ()
 
@@ -50,13 +50,13 @@ class Stack:
     def merged(self) -> Any:
         return self._together[0]
 
-    def origin(self, at: Place) -> Layer | None:
+    def origin(self, at: Place) -> ConfigLayer | None:
         origins = self._together[1]
         return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
 
     @cached_property
-    def _together(self) -> tuple[Any, Mapping[Place, Layer]]:
-        together, origins = None, dict[Place, Layer]()
+    def _together(self) -> tuple[Any, Mapping[Place, ConfigLayer]]:
+        together, origins = None, dict[Place, ConfigLayer]()
         for layer in self.layers:
             if layer.raw is not None:
                 together = _over(together, layer.raw, (), layer, origins)
@@ -71,15 +71,15 @@ def drop_in_folder(path: Path) -> Path:
     return path.with_name(f"{path.name}.d")
 
 
-def read_stack(path: Path, *, required: bool) -> Stack:
+def read_stack(path: Path, *, required: bool) -> ConfigLayers:
     """Read a file, a problem if ``required`` and missing, and its drop-ins ``*.yaml`` by name; never raises."""
-    layers: list[Layer] = []
+    layers: list[ConfigLayer] = []
     problems: list[Remark] = []
     warnings: list[Remark] = []
     for part in _files(path, problems):
         try:
             text = _text(part)
-            layers.append(Layer(part, text, load_yaml(text)))
+            layers.append(ConfigLayer(part, text, load_yaml(text)))
         except FileNotFoundError as error:
             if part != path or required:
                 problems.append(Remark(part, None, str(error.strerror)))
@@ -92,7 +92,7 @@ def read_stack(path: Path, *, required: bool) -> Stack:
         else:
             repeated = repeated_members(text)
             warnings += (Remark(part, line, f"{dotted(at)} is said before; this one counts") for at, line in repeated)
-    return Stack(path, tuple(layers), tuple(problems), tuple(warnings))
+    return ConfigLayers(path, tuple(layers), tuple(problems), tuple(warnings))
 
 
 def _text(path: Path) -> str:
@@ -116,7 +116,7 @@ def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
         problems.append(Remark(folder, None, error.strerror or str(error)))
 
 
-def _over(lower: Any, upper: Any, at: Place, layer: Layer, origins: dict[Place, Layer]) -> Any:
+def _over(lower: Any, upper: Any, at: Place, layer: ConfigLayer, origins: dict[Place, ConfigLayer]) -> Any:
     origins[at] = layer
     if not isinstance(upper, Mapping):
         return upper

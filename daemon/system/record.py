@@ -51,7 +51,7 @@ _SYSTEM = 0  # root, and the daemon itself
 
 
 @dataclass(frozen=True)
-class Entry:
+class DecisionEntry:
     """A decision or its cause, numbered since the daemon began; ``time_s`` is in seconds since 1970."""
 
     number: int
@@ -67,7 +67,7 @@ class Entry:
         return asdict(self)
 
 
-class Record(logging.Handler):
+class DecisionLog(logging.Handler):
     """Keeps log records with a ``MESSAGE_ID``. Readable from any thread.
 
     The user with the most entries loses its oldest. The daemon and root share that of two users.
@@ -75,7 +75,7 @@ class Record(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries: dict[int, deque[Entry]] = {}
+        self._entries: dict[int, deque[DecisionEntry]] = {}
         self._kept = 0
         self._number = 0
         self._followers: set[Callable[[], object]] = set()
@@ -90,12 +90,12 @@ class Record(logging.Handler):
         )
         message = printable(record.getMessage()[:_CHARACTERS])
         self._number += 1
-        entry = Entry(self._number, record.created, kind, message, lease, app, configuration, reason)
+        entry = DecisionEntry(self._number, record.created, kind, message, lease, app, configuration, reason)
         self._keep(user_of(record) or _SYSTEM, entry)
         for wake in tuple(self._followers):
             wake()
 
-    def entries(self, after: int = 0, lease: str | None = None) -> list[Entry]:
+    def entries(self, after: int = 0, lease: str | None = None) -> list[DecisionEntry]:
         self.acquire()
         try:
             kept = [entry for entries in self._entries.values() for entry in entries]
@@ -104,7 +104,7 @@ class Record(logging.Handler):
         found = (entry for entry in kept if entry.number > after and lease in (None, entry.lease))
         return sorted(found, key=lambda entry: entry.number)
 
-    def _keep(self, user: int, entry: Entry) -> None:
+    def _keep(self, user: int, entry: DecisionEntry) -> None:
         self._entries.setdefault(user, deque()).append(entry)
         if self._kept < ENTRIES_KEPT:
             self._kept += 1
@@ -114,7 +114,7 @@ class Record(logging.Handler):
         if not self._entries[most]:
             del self._entries[most]
 
-    async def follow(self, lease: str | None = None, after: int | None = None) -> AsyncIterator[Entry]:
+    async def follow(self, lease: str | None = None, after: int | None = None) -> AsyncIterator[DecisionEntry]:
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
 

@@ -14,7 +14,7 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Sleep:
+class SleepDetector:
     """Detects sleep, when seconds since the boot gain on monotonic seconds awake."""
 
     def __init__(self, monotonic: Callable[[], float], since_boot: Callable[[], float]) -> None:

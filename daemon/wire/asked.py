@@ -23,12 +23,12 @@ in order, in kHz, Hz and Hz.
 """
 
 
-class AskedTensor(dict[str, Any]):
+class InputValue(dict[str, Any]):
     """An input as sent, with items of its value as JSON texts."""
 
 
-def tensor(item: Any) -> AskedTensor:
-    if isinstance(item, AskedTensor):
+def tensor(item: Any) -> InputValue:
+    if isinstance(item, InputValue):
         return item
     try:
         spec = _spec(item)
@@ -38,7 +38,7 @@ def tensor(item: Any) -> AskedTensor:
         raise UsageError(
             f"input {item!r:.80}: expected a shape such as 1x3x224x224, with :int64 or so for another type"
         ) from error
-    asked = AskedTensor(spec.to_json())
+    asked = InputValue(spec.to_json())
     if "value" in asked:
         asked["value"] = [json.dumps(item) for item in asked["value"]]
     return asked

@@ -16,7 +16,7 @@ from .reports import Reporter
 RELEASE_S = 1.0
 
 
-class Calls(Protocol):
+class ClientCalls(Protocol):
     def call(self, method: str, parameters: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]: ...
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> bool: ...
@@ -25,7 +25,7 @@ class Calls(Protocol):
 class LoadedModel:
     """A network loaded on this connection; ``info`` is the ``Network`` of the interface."""
 
-    def __init__(self, client: Calls, info: Mapping[str, Any]) -> None:
+    def __init__(self, client: ClientCalls, info: Mapping[str, Any]) -> None:
         self.info = info
         self.handle: str = info["network"]
         self._client = client
@@ -55,7 +55,7 @@ class HeldLease:
         shared, unkept, corrected: the ``Shared``, ``Unkept`` and ``Corrected`` of the interface, if any.
     """
 
-    def __init__(self, client: Calls, answer: Mapping[str, Any]) -> None:
+    def __init__(self, client: ClientCalls, answer: Mapping[str, Any]) -> None:
         self.id: str = answer["lease"]
         self._client = client
         self._take(answer)
@@ -138,7 +138,7 @@ class HeldLease:
         self._reporter.flush()
 
 
-def _send(client: Calls, lease_id: str, latencies_ms: Sequence[float]) -> bool:
+def _send(client: ClientCalls, lease_id: str, latencies_ms: Sequence[float]) -> bool:
     with contextlib.suppress(TypeError, ValueError):
         taken = [float(one) for one in latencies_ms if 0 <= one <= protocol.LONGEST_FRAME_MS]
         return client.post("Report", {"lease": lease_id, "latency_ms": taken})

@@ -18,7 +18,7 @@ from . import asked
 from .client import Client
 from .held import RELEASE_S, HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
-from .opened import Loaded, OpenModel
+from .opened import LoadedNetworks, OpenModel
 from .reports import Reporter, counting, stays_behind
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _TRIES = 3
 _ASK_S = 2.0
 
 
-class KeptLease:
+class PersistentLease:
     """Clocks held while the block runs, across daemons.
 
     A thread watches the connection. If the daemon ends, it connects, loads the model and holds again, after 0.1 s at first and
@@ -79,7 +79,7 @@ class KeptLease:
         self._counter = None if send is None else Reporter(send)
         self._lease: HeldLease | None = None
         self._client: Client | None = None
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedNetworks | None = None
         self._last: HeldLease | None = None
         self._dropped = 0
         self._unread = 0
@@ -170,7 +170,7 @@ class KeptLease:
         if lease is not None:
             lease.flush()
 
-    def __enter__(self) -> KeptLease:
+    def __enter__(self) -> PersistentLease:
         """Hold.
 
         Raises:
@@ -238,7 +238,7 @@ class KeptLease:
             self._model.close()
 
     def _hold_and_watch(self, client: Client) -> None:
-        self._loaded = Loaded(client, self._accept_boundary)
+        self._loaded = LoadedNetworks(client, self._accept_boundary)
         lease = self._hold(client, None if self._model is None else self._loaded.network(self._model))
         if lease is None:
             return

@@ -55,7 +55,7 @@ class OpenModel:
             self._descriptor = None
 
 
-class Loaded:
+class LoadedNetworks:
     def __init__(self, client: Client, accept_boundary: Sequence[str]) -> None:
         self._client = client
         self._accept_boundary = accept_boundary

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 
-class StaysBehind(Protocol):
+class ProcessBound(Protocol):
     """An object for the process that made it only."""
 
     def after_fork(self) -> None:
@@ -26,10 +26,10 @@ class StaysBehind(Protocol):
 
 
 # One hook for the whole process, as hooks cannot be removed.
-_living: weakref.WeakSet[StaysBehind] = weakref.WeakSet()
+_living: weakref.WeakSet[ProcessBound] = weakref.WeakSet()
 
 
-def stays_behind(one: StaysBehind) -> None:
+def stays_behind(one: ProcessBound) -> None:
     """Call ``after_fork`` in every child, while the object lives."""
     _living.add(one)
 

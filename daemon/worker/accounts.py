@@ -20,7 +20,7 @@ _DYNAMIC = Path("/run/systemd/dynamic-uid")
 _PROCESSES = Path("/proc")
 
 
-class Accounts:
+class UserPool:
     """Deals candidates, each to one child at a time; the child checks for other uses, which may take long."""
 
     def __init__(self) -> None:

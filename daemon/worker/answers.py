@@ -40,7 +40,7 @@ _Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=_MOST_SIGMA)]
 
 
 @dataclass(frozen=True)
-class End:
+class BoundaryAnswer:
     """As :class:`jetdvfs.kernels.boundary.Boundary`."""
 
     operator: _Label
@@ -58,12 +58,12 @@ class NetworkInfo:
     host_calls: Count
     kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
     flops: Count
-    boundary: End | None = None
+    boundary: BoundaryAnswer | None = None
     phase: Phase | None = None
 
 
 @dataclass(frozen=True)
-class Unmodelled:
+class UnmodelledAnswer:
     """As :class:`jetdvfs.kernels.surface.UnmodelledKind`."""
 
     kind: Annotated[str, Meta(max_length=1024)]
@@ -73,7 +73,7 @@ class Unmodelled:
 
 
 @dataclass(frozen=True)
-class Guessed:
+class GuessAnswer:
     """As :class:`jetdvfs.kernels.surface.Guess`."""
 
     kind: Annotated[str, Meta(max_length=1024)]
@@ -83,7 +83,7 @@ class Guessed:
 
 
 @dataclass(frozen=True)
-class Warming:
+class HeatAnswer:
     """As :class:`jetdvfs.kernels.heat.Heat`."""
 
     temperature_c: Annotated[float, Meta(ge=DIE_RANGE_C[0], le=DIE_RANGE_C[1])]
@@ -91,7 +91,7 @@ class Warming:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SigmaAnswer:
     """Sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
 
     compute_sigma: _Sigma
@@ -105,18 +105,18 @@ class Spread:
 @dataclass(frozen=True)
 class SurfaceInfo:
     method: Annotated[str, Meta(max_length=32)]
-    guessed: tuple[Guessed, ...] = ()
-    unmodelled: tuple[Unmodelled, ...] = ()
-    boundary: End | None = None
-    heat: Warming | None = None
+    guessed: tuple[GuessAnswer, ...] = ()
+    unmodelled: tuple[UnmodelledAnswer, ...] = ()
+    boundary: BoundaryAnswer | None = None
+    heat: HeatAnswer | None = None
     tails: Tails | None = None
     execution: Annotated[str, Meta(max_length=32)] = "eager"
     execution_note: Annotated[str, Meta(max_length=1024)] = ""
-    terms: Spread | None = None
+    terms: SigmaAnswer | None = None
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedAnswer:
     """Checksums of models with damaged or missing node tables."""
 
     unusable: tuple[Sha256, ...] = ()

@@ -23,7 +23,7 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("within", ctypes.c_uint64))
 
 
-class _Beneath(ctypes.Structure):
+class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("beneath", ctypes.c_int32))
 
@@ -52,7 +52,7 @@ def restrict(readable: Collection[int]) -> int:
     handle = _checked(libc.syscall(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0))
     for descriptor in readable:
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        rule = _Beneath(_READ_FILE | _READ_DIR if is_folder else _READ_FILE, descriptor)
+        rule = _PathBeneath(_READ_FILE | _READ_DIR if is_folder else _READ_FILE, descriptor)
         _checked(libc.syscall(_ADD_RULE, handle, _PATH_BENEATH, ctypes.byref(rule), 0))
     _checked(libc.syscall(_RESTRICT_SELF, handle, 0))
     libc.close(handle)

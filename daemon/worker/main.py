@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import InputError
 from . import framing, sandbox
 from .framing import Task
-from .sandbox import Allowance
+from .sandbox import ResourceLimits
 
 # Modules loaded on use, when the child may not read them any more.
 _NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
@@ -36,11 +36,11 @@ _ALSO_READ = ("/proc/self/statm",)
 _NICE = 5
 
 _ALLOWANCES = {
-    "decompose": Allowance(memory_bytes=1 << 30, cpu_s=20),
-    "check": Allowance(memory_bytes=1 << 30, cpu_s=20),
-    "sweep": Allowance(memory_bytes=4 << 30, cpu_s=60),
-    "predict": Allowance(memory_bytes=4 << 30, cpu_s=60),
-    "prepare": Allowance(memory_bytes=8 << 30, cpu_s=600, file_bytes=2 << 30),
+    "decompose": ResourceLimits(memory_bytes=1 << 30, cpu_s=20),
+    "check": ResourceLimits(memory_bytes=1 << 30, cpu_s=20),
+    "sweep": ResourceLimits(memory_bytes=4 << 30, cpu_s=60),
+    "predict": ResourceLimits(memory_bytes=4 << 30, cpu_s=60),
+    "prepare": ResourceLimits(memory_bytes=8 << 30, cpu_s=600, file_bytes=2 << 30),
 }
 
 
@@ -140,7 +140,7 @@ def _refuse_constant(text: str) -> None:
 
 def _sweeper(crew: Executor | None, _: Sequence[Path]) -> _Job:
     from ...kernels.cost.model import surface
-    from ...kernels.execution import Beside
+    from ...kernels.execution import FrameOverhead
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.tables import TableCache
     from .packing import packed_surface, unpacked_network
@@ -150,7 +150,7 @@ def _sweeper(crew: Executor | None, _: Sequence[Path]) -> _Job:
         network = unpacked_network(work.payload)
         known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
-        asked, beside = work.request, Beside(**work.request["beside"])
+        asked, beside = work.request, FrameOverhead(**work.request["beside"])
         each = crew.map if crew else map
         how = {"execution": asked["execution"], "beside": beside, "gpu_share": asked["gpu_share"]}
         return packed_surface(surface(network, cost, asked["method"], each, **how))
@@ -181,7 +181,7 @@ def _preparer(_: Executor | None, folders: Sequence[Path]) -> _Job:
                 file.write(ensemble.packed())
 
         load_bundle(bundle, tables=TableCache(cache, keep=keep), boards=boards)
-        return answers.Prepared(tuple(unusable)), b""
+        return answers.PreparedAnswer(tuple(unusable)), b""
 
     return job
 

@@ -18,13 +18,13 @@ from .answers import (
     FIGURE,
     NAME_CHARACTERS,
     NETWORK_BYTES,
-    End,
-    Guessed,
+    BoundaryAnswer,
+    GuessAnswer,
+    HeatAnswer,
     NetworkInfo,
-    Spread,
+    SigmaAnswer,
     SurfaceInfo,
-    Unmodelled,
-    Warming,
+    UnmodelledAnswer,
 )
 
 
@@ -51,7 +51,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         host_calls=len(network.calls) - len(launches),
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
-        boundary=End(**asdict(network.boundary)) if network.boundary else None,
+        boundary=BoundaryAnswer(**asdict(network.boundary)) if network.boundary else None,
         phase=phase_of(network.inputs),
     )
     return info, payload
@@ -71,14 +71,14 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
     terms = surface.terms
     info = SurfaceInfo(
         surface.method,
-        tuple(Guessed(**asdict(guess)) for guess in surface.guessed),
-        tuple(Unmodelled(**asdict(kind)) for kind in surface.unmodelled),
-        End(**asdict(surface.boundary)) if surface.boundary else None,
-        Warming(**asdict(surface.heat)) if surface.heat else None,
+        tuple(GuessAnswer(**asdict(guess)) for guess in surface.guessed),
+        tuple(UnmodelledAnswer(**asdict(kind)) for kind in surface.unmodelled),
+        BoundaryAnswer(**asdict(surface.boundary)) if surface.boundary else None,
+        HeatAnswer(**asdict(surface.heat)) if surface.heat else None,
         surface.tails,
         surface.execution,
         surface.execution_note,
-        Spread(**{each.name: getattr(terms, each.name) for each in fields(Spread)}) if terms else None,
+        SigmaAnswer(**{each.name: getattr(terms, each.name) for each in fields(SigmaAnswer)}) if terms else None,
     )
     arrays = [getattr(surface, name) for name in FIGURES]
     arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]

@@ -20,7 +20,7 @@ _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 
 
 @dataclass(frozen=True)
-class Allowance:
+class ResourceLimits:
     memory_bytes: int
     cpu_s: int
     file_bytes: int = 0
@@ -29,7 +29,7 @@ class Allowance:
 
 def confine(
     candidates: Collection[int],
-    allowance: Allowance,
+    allowance: ResourceLimits,
     *,
     keep: Collection[int],
     readable: Collection[int] = (),

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True)
-class Bits:
+class NoneOfBits:
     """Allowed if an argument has none of these bits."""
 
     argument: int
@@ -28,17 +28,17 @@ class Bits:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOfValues:
     """Allowed if an argument is one of these values."""
 
     argument: int
     values: tuple[int, ...]
 
 
-Condition: TypeAlias = Bits | OneOf | None
+Condition: TypeAlias = NoneOfBits | OneOfValues | None
 
 
-class Numbers(NamedTuple):
+class CallNumbers(NamedTuple):
     """System call number by architecture, from the kernel's ``unistd_64.h`` and ``unistd.h``."""
 
     x86_64: int | None
@@ -47,61 +47,61 @@ class Numbers(NamedTuple):
 
 NUMBERS = {
     # most frequent calls first
-    "futex": Numbers(202, 98),
-    "read": Numbers(0, 63),
-    "pread64": Numbers(17, 67),
-    "mmap": Numbers(9, 222),
-    "munmap": Numbers(11, 215),
-    "mremap": Numbers(25, 216),
-    "mprotect": Numbers(10, 226),
-    "madvise": Numbers(28, 233),
-    "brk": Numbers(12, 214),
-    "openat": Numbers(257, 56),
-    "close": Numbers(3, 57),
-    "fstat": Numbers(5, 80),
-    "newfstatat": Numbers(262, 79),
-    "statx": Numbers(332, 291),
-    "lseek": Numbers(8, 62),
-    "getdents64": Numbers(217, 61),
-    "readlink": Numbers(89, None),
-    "readlinkat": Numbers(267, 78),
-    "fcntl": Numbers(72, 25),
-    "write": Numbers(1, 64),
-    "recvfrom": Numbers(45, 207),
-    "recvmsg": Numbers(47, 212),
-    "getsockname": Numbers(51, 204),
-    "getsockopt": Numbers(55, 209),
-    "sendto": Numbers(44, 206),
-    "poll": Numbers(7, None),
-    "ppoll": Numbers(271, 73),
-    "clock_gettime": Numbers(228, 113),
-    "clock_getres": Numbers(229, 114),
-    "clock_nanosleep": Numbers(230, 115),
-    "gettimeofday": Numbers(96, 169),
-    "getrandom": Numbers(318, 278),
-    "getpid": Numbers(39, 172),
-    "gettid": Numbers(186, 178),
-    "getuid": Numbers(102, 174),
-    "geteuid": Numbers(107, 175),
-    "getgid": Numbers(104, 176),
-    "getegid": Numbers(108, 177),
-    "sched_yield": Numbers(24, 124),
-    "sched_getaffinity": Numbers(204, 123),
-    "getcpu": Numbers(309, 168),
-    "sysinfo": Numbers(99, 179),
-    "uname": Numbers(63, 160),
-    "rt_sigaction": Numbers(13, 134),
-    "rt_sigprocmask": Numbers(14, 135),
-    "rt_sigreturn": Numbers(15, 139),
-    "sigaltstack": Numbers(131, 132),
-    "restart_syscall": Numbers(219, 128),
-    "tgkill": Numbers(234, 131),
-    "exit": Numbers(60, 93),
-    "exit_group": Numbers(231, 94),
+    "futex": CallNumbers(202, 98),
+    "read": CallNumbers(0, 63),
+    "pread64": CallNumbers(17, 67),
+    "mmap": CallNumbers(9, 222),
+    "munmap": CallNumbers(11, 215),
+    "mremap": CallNumbers(25, 216),
+    "mprotect": CallNumbers(10, 226),
+    "madvise": CallNumbers(28, 233),
+    "brk": CallNumbers(12, 214),
+    "openat": CallNumbers(257, 56),
+    "close": CallNumbers(3, 57),
+    "fstat": CallNumbers(5, 80),
+    "newfstatat": CallNumbers(262, 79),
+    "statx": CallNumbers(332, 291),
+    "lseek": CallNumbers(8, 62),
+    "getdents64": CallNumbers(217, 61),
+    "readlink": CallNumbers(89, None),
+    "readlinkat": CallNumbers(267, 78),
+    "fcntl": CallNumbers(72, 25),
+    "write": CallNumbers(1, 64),
+    "recvfrom": CallNumbers(45, 207),
+    "recvmsg": CallNumbers(47, 212),
+    "getsockname": CallNumbers(51, 204),
+    "getsockopt": CallNumbers(55, 209),
+    "sendto": CallNumbers(44, 206),
+    "poll": CallNumbers(7, None),
+    "ppoll": CallNumbers(271, 73),
+    "clock_gettime": CallNumbers(228, 113),
+    "clock_getres": CallNumbers(229, 114),
+    "clock_nanosleep": CallNumbers(230, 115),
+    "gettimeofday": CallNumbers(96, 169),
+    "getrandom": CallNumbers(318, 278),
+    "getpid": CallNumbers(39, 172),
+    "gettid": CallNumbers(186, 178),
+    "getuid": CallNumbers(102, 174),
+    "geteuid": CallNumbers(107, 175),
+    "getgid": CallNumbers(104, 176),
+    "getegid": CallNumbers(108, 177),
+    "sched_yield": CallNumbers(24, 124),
+    "sched_getaffinity": CallNumbers(204, 123),
+    "getcpu": CallNumbers(309, 168),
+    "sysinfo": CallNumbers(99, 179),
+    "uname": CallNumbers(63, 160),
+    "rt_sigaction": CallNumbers(13, 134),
+    "rt_sigprocmask": CallNumbers(14, 135),
+    "rt_sigreturn": CallNumbers(15, 139),
+    "sigaltstack": CallNumbers(131, 132),
+    "restart_syscall": CallNumbers(219, 128),
+    "tgkill": CallNumbers(234, 131),
+    "exit": CallNumbers(60, 93),
+    "exit_group": CallNumbers(231, 94),
 }
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SECCOMP = Numbers(317, 277)
+_SECCOMP = CallNumbers(317, 277)
 _SET_MODE_FILTER, _ALL_THREADS = 1, 1
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
 _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
@@ -109,18 +109,18 @@ _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _INSTRUCTION = struct.Struct("=HBBI")
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
 def conditions(process_id: int) -> dict[str, Condition]:
     """Conditions of calls by their arguments: nothing opened for writing, run or duplicated freely."""
     return {
-        "openat": Bits(2, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND),
-        "mmap": Bits(2, mmap.PROT_EXEC),
-        "mprotect": Bits(2, mmap.PROT_EXEC),
-        "fcntl": OneOf(1, (fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC)),
-        "tgkill": OneOf(0, (process_id,)),
+        "openat": NoneOfBits(2, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND),
+        "mmap": NoneOfBits(2, mmap.PROT_EXEC),
+        "mprotect": NoneOfBits(2, mmap.PROT_EXEC),
+        "fcntl": OneOfValues(1, (fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC)),
+        "tgkill": OneOfValues(0, (process_id,)),
     }
 
 
@@ -137,7 +137,7 @@ def restrict() -> bool:
     if machine not in _ARCHITECTURES:
         return False
     instructions = program(machine, os.getpid())
-    filtering = _Program(len(instructions) // _INSTRUCTION.size, instructions)
+    filtering = _FilterProgram(len(instructions) // _INSTRUCTION.size, instructions)
     number = getattr(_SECCOMP, machine)
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.syscall(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filtering)) == 0)
@@ -161,10 +161,10 @@ def _verdict(condition: Condition) -> Iterator[tuple[int, int, int, int]]:
     if condition is not None:
         # The kernel reads the lower half of these arguments; both machines have it first.
         yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * condition.argument
-    if isinstance(condition, Bits):
+    if isinstance(condition, NoneOfBits):
         yield _JUMP_ANY_BIT, 0, 1, condition.unset
         yield _RETURN, 0, 0, _REFUSE
-    elif isinstance(condition, OneOf):
+    elif isinstance(condition, OneOfValues):
         for left, value in zip(reversed(range(len(condition.values))), condition.values, strict=True):
             yield _JUMP_EQUAL, left + 1, 0, value
         yield _RETURN, 0, 0, _REFUSE

@@ -14,7 +14,7 @@ _WAITING_PER_USER = 16
 _LONGEST_WAIT_S = 120.0
 
 
-class Slots:
+class ChildSlots:
     """Places for children, given to users in turns.
 
     The last free place is kept from users that have one, except the owner (the daemon's user), who also goes first.

@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
-from ...kernels.execution import NOTHING_BESIDE, Beside
+from ...kernels.execution import NOTHING_BESIDE, FrameOverhead
 from ...kernels.grid import FrequencyGrid
 from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
 from ...profiles.documents import DocumentError, convert
-from ..descriptors.children import Stragglers, ended, start_child
-from ..descriptors.disposal import Attached
+from ..descriptors.children import ChildReaper, ended, start_child
+from ..descriptors.disposal import DescriptorGrant
 from ..errors import InputError, LimitReached, TransientError
-from .accounts import Accounts
-from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, Prepared, read_header, surface_bytes, unpacked_surface
+from .accounts import UserPool
+from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
 from .numerics import ONE_THREAD
-from .slots import Slots
+from .slots import ChildSlots
 
 if TYPE_CHECKING:
     from ...kernels.network import TensorSpec
@@ -64,15 +64,15 @@ class WorkerSettings:
 
 
 class Workers:
-    def __init__(self, settings: WorkerSettings | None = None, stragglers: Stragglers | None = None) -> None:
+    def __init__(self, settings: WorkerSettings | None = None, stragglers: ChildReaper | None = None) -> None:
         self._settings = settings or WorkerSettings()
-        self._stragglers = stragglers or Stragglers()
-        self._slots = Slots(self._settings.parallel, os.geteuid())
-        self._accounts = Accounts()
+        self._stragglers = stragglers or ChildReaper()
+        self._slots = ChildSlots(self._settings.parallel, os.geteuid())
+        self._accounts = UserPool()
         self._walls: tuple[str, ...] | None = None
 
     async def decompose(
-        self, attached: Attached, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
+        self, attached: DescriptorGrant, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
     ) -> tuple[NetworkInfo, bytes]:
         """Decompose a client's model by its descriptor; return its description and the packed network.
 
@@ -97,7 +97,7 @@ class Workers:
         method: str,
         *,
         execution: str | None = None,
-        beside: Beside = NOTHING_BESIDE,
+        beside: FrameOverhead = NOTHING_BESIDE,
         gpu_share: float | None = 1.0,
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
@@ -134,7 +134,7 @@ class Workers:
             "prepare", {"outputs": outputs}, os.geteuid(), bundle, cache_dir, BOARDS_DIR, outputs=tuple(outputs.values())
         )
         try:
-            return convert(answer.about, Prepared, exact=True).unusable
+            return convert(answer.about, PreparedAnswer, exact=True).unusable
         except DocumentError as error:
             raise _failure("prepare", f"answered something else ({error})") from error
 
@@ -162,7 +162,7 @@ class Workers:
                     answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
                 except asyncio.TimeoutError:
                     raise _failure(job, f"took more than {self._settings.limit_s(job):g} s") from None
-                except _Nonsense as error:
+                except _InvalidAnswer as error:
                     raise _failure(job, str(error)) from None
                 except (OSError, asyncio.IncompleteReadError):
                     await ended(child, _LAST_WORDS_S)
@@ -204,7 +204,7 @@ class Workers:
             log.info("children that read models are confined by %s", ", ".join(walls) or "their limits alone")
 
 
-class _Nonsense(Exception):
+class _InvalidAnswer(Exception):
     """A child's invalid answer."""
 
 
@@ -216,11 +216,11 @@ async def _converse(sock: socket.socket, request: bytes, most_bytes: int) -> tup
     await asyncio.get_running_loop().sock_sendall(sock, request)
     header_bytes, payload_bytes = PREFIX.unpack(await _read(sock, PREFIX.size))
     if header_bytes > HEADER_BYTES or payload_bytes > most_bytes:
-        raise _Nonsense(f"answered {header_bytes} and {payload_bytes} bytes, which is more than an answer may have")
+        raise _InvalidAnswer(f"answered {header_bytes} and {payload_bytes} bytes, which is more than an answer may have")
     try:
         answer = read_header(bytes(await _read(sock, header_bytes)))
     except DocumentError as error:
-        raise _Nonsense(f"answered something else ({error})") from error
+        raise _InvalidAnswer(f"answered something else ({error})") from error
     return answer, bytes(await _read(sock, payload_bytes))
 
 

@@ -18,10 +18,10 @@ from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface
 from ..units import AXES, CLOCKS, mhz_text
-from .correcting import Correcting, Result, Told, mean_error
+from .correcting import CorrectionResult, CorrectionRun, Evidence, mean_error
 from .fitting import nearness
 from .flat import flat_surface
-from .observation import Corrected, Observation
+from .observation import CorrectedSurface, Observation
 
 Array = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ _BEFORE = 2.0  # log odds of the prediction before any evidence
 _MOST_LEAKED = 0.9  # of an observed power
 
 
-def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
+def correct(surface: Surface, observations: Sequence[Observation]) -> CorrectedSurface:
     """Correct a surface; latency or power without observations stays (power follows the latency).
 
     Args:
@@ -45,13 +45,13 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> Corrected:
     if not observations:
         raise CostModelError("correction: expected at least one observation")
     surface = replace(surface, execution_note=_noted(surface, observations))
-    predicted = Correcting(surface, observations).result()
+    predicted = CorrectionRun(surface, observations).result()
     unpredicted = surface.terms is not None and surface.terms.unpredicted
     if unpredicted or predicted.correction.configurations < _FEW:
-        return Corrected(predicted.surface, predicted.correction)
+        return CorrectedSurface(predicted.surface, predicted.correction)
     # A fit alone cannot split power over the frames' period into idle and dynamic power.
     paced = any(one.power_mw and one.period_ms for one in observations)
-    alone = Correcting(flat_surface(surface.grid), _as_cool(surface, observations), powered=not paced).result()
+    alone = CorrectionRun(flat_surface(surface.grid), _as_cool(surface, observations), powered=not paced).result()
     return _averaged(predicted, alone)
 
 
@@ -62,7 +62,7 @@ def _noted(surface: Surface, observations: Sequence[Observation]) -> str:
     return "; ".join(filter(None, (surface.execution_note, note)))
 
 
-def _averaged(predicted: Result, alone: Result) -> Corrected:
+def _averaged(predicted: CorrectionResult, alone: CorrectionResult) -> CorrectedSurface:
     surface, correction = predicted.surface, predicted.correction
     latency = _Average.of(predicted.latency, alone.latency, surface.grid)
     power = _Average.of(predicted.power, alone.power, surface.grid)
@@ -83,7 +83,7 @@ def _averaged(predicted: Result, alone: Result) -> Corrected:
         latency_error=(correction.latency_error[0], latency.error),
         power_error=(correction.power_error[0], power.error),
     )
-    return Corrected(together, told)
+    return CorrectedSurface(together, told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class _Average:
     error: float
 
     @classmethod
-    def of(cls, predicted: Told, alone: Told, grid: FrequencyGrid) -> _Average:
+    def of(cls, predicted: Evidence, alone: Evidence, grid: FrequencyGrid) -> _Average:
         if len(np.unique(alone.cells)) < _FEW:
             return cls(1.0, predicted.value, predicted.variance, mean_error(predicted.left))
         gained = predicted.densities - alone.densities
@@ -140,7 +140,7 @@ def information(
         candidates: possible places, of the grid's shape.
         wanted: weight of each configuration's figures, of the grid's shape.
     """
-    correcting = Correcting(surface, observations)
+    correcting = CorrectionRun(surface, observations)
     grid = surface.grid
     tried = _some(np.flatnonzero(candidates))
     for_all = _some(np.arange(grid.size))

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from ..surface import Surface, Terms
 from ..units import AXES
-from .fitting import OUTLIER, Fit, Model, fit, nearness, of_levels, sampled
+from .fitting import OUTLIER, Fit, FittedModel, fit, nearness, of_levels, sampled
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
-from .observation import Correction, Observation, Rate
-from .powering import Powering
+from .observation import Correction, Observation, RateFactor
+from .powering import CorrectedPower
 
 Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ _NO_RESIDUAL = 1e-4  # if only rates are learned
 
 
 @dataclass(frozen=True)
-class Figure:
+class ObservedFigure:
     """A figure of observations.
 
     Attributes:
@@ -59,12 +59,12 @@ class Figure:
     residual: float
 
 
-LATENCY = Figure("latency_ms", 0.005, (0.01, 0.025, 0.06, 0.12), 0.025)
-POWER = Figure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
+LATENCY = ObservedFigure("latency_ms", 0.005, (0.01, 0.025, 0.06, 0.12), 0.025)
+POWER = ObservedFigure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Evidence:
     """Evidence from the observations of a figure.
 
     Attributes:
@@ -81,14 +81,14 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class CorrectionResult:
     surface: Surface
     correction: Correction
-    latency: Told
-    power: Told
+    latency: Evidence
+    power: Evidence
 
 
-class Correcting:
+class CorrectionRun:
     def __init__(
         self, surface: Surface, observations: Sequence[Observation], *, smooth: bool = True, powered: bool = True
     ) -> None:
@@ -124,7 +124,7 @@ class Correcting:
         )
         return rows, found
 
-    def drawing(self, powering: Powering) -> tuple[NDArray[np.intp], Fit | None]:
+    def drawing(self, powering: CorrectedPower) -> tuple[NDArray[np.intp], Fit | None]:
         rows = self.rows(POWER)
         if not len(rows) or not self._powered:
             return rows[:0], None
@@ -142,7 +142,7 @@ class Correcting:
         )
         return rows, found
 
-    def _surprise(self, rows: NDArray[np.intp], figure: Figure, model: Model, sigma: Array) -> float:
+    def _surprise(self, rows: NDArray[np.intp], figure: ObservedFigure, model: FittedModel, sigma: Array) -> float:
         """Distance of the observations from the prediction, as a logarithm, if its errors do not explain them; else 0.
 
         Then they are no outliers, but another load or an entirely wrong prediction.
@@ -155,10 +155,10 @@ class Correcting:
         expected = np.sqrt((slopes**2 @ sigma**2 + figure.residual**2)[telling])
         return apart if apart > _SURPRISING * float(np.median(expected)) else 0.0
 
-    def powering(self, unknowns: Array | None, latency_ms: Array) -> Powering:
+    def powering(self, unknowns: Array | None, latency_ms: Array) -> CorrectedPower:
         if unknowns is None:
             unknowns = np.zeros(len(LATENCY_UNKNOWNS))
-        return Powering(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
+        return CorrectedPower(self.surface, self.terms, self._everywhere.busy(unknowns, np.log(latency_ms)), latency_ms)
 
     def latency(self, rows: NDArray[np.intp], found: Fit | None) -> tuple[Array, Array]:
         if found is None:
@@ -171,7 +171,7 @@ class Correcting:
         log_ms, variance = sampled(found, observed, self._clocked(), self.latency_sigma(), seen, alike)
         return log_ms, variance + (_WRONG * np.maximum(self._away(rows) - _NEXT, 0.0)) ** 2
 
-    def result(self) -> Result:
+    def result(self) -> CorrectionResult:
         surface, shape = self.surface, self.grid.shape
         timed, timing = self.timing()
         log_ms, variance = self.latency(timed, timing)
@@ -223,17 +223,17 @@ class Correcting:
             residual_latency=timing.amplitude if timing else 0.0,
             residual_power=drawing.amplitude if drawing else 0.0,
         )
-        return Result(
+        return CorrectionResult(
             corrected,
             correction,
-            Told(
+            Evidence(
                 corrected.latency_ms,
                 variance.reshape(shape),
                 self.cells[timed],
                 latency_left,
                 timing.densities() if timing else np.zeros(0),
             ),
-            Told(
+            Evidence(
                 corrected.power_mw,
                 power_variance.reshape(shape),
                 self.cells[metered],
@@ -242,7 +242,7 @@ class Correcting:
             ),
         )
 
-    def _know(self, rows: NDArray[np.intp], figure: Figure, left: Array, logs: Array, variance: Array) -> None:
+    def _know(self, rows: NDArray[np.intp], figure: ObservedFigure, left: Array, logs: Array, variance: Array) -> None:
         """Let an observed configuration stand for itself, even as an outlier."""
         noise = self.noise(rows, figure)
         shift, precision = np.zeros(self.grid.size), np.zeros(self.grid.size)
@@ -277,7 +277,7 @@ class Correcting:
     def _top(self) -> float:
         return float(np.log(self.surface.latency_ms.ravel()[-1]))
 
-    def _residuals(self, figure: Figure, surprise: float) -> tuple[tuple[float, ...], float]:
+    def _residuals(self, figure: ObservedFigure, surprise: float) -> tuple[tuple[float, ...], float]:
         if not self._smooth:
             return (_NO_RESIDUAL,), _NO_RESIDUAL
         here_and_there = max(figure.residual, _UNEVEN * surprise)
@@ -291,16 +291,16 @@ class Correcting:
         constant = _CONSTANT_SIGMA if flat else _PREDICTED_CONSTANT_SIGMA
         return np.array([*rates, terms.all_sigma, constant, _OVERLAP_SIGMA if flat else 0.0])
 
-    def rows(self, figure: Figure) -> NDArray[np.intp]:
+    def rows(self, figure: ObservedFigure) -> NDArray[np.intp]:
         return np.array([row for row, one in enumerate(self.observations) if getattr(one, figure.name) is not None], np.intp)
 
     def of(self, rows: NDArray[np.intp]) -> list[Observation]:
         return [self.observations[row] for row in rows]
 
-    def seen(self, rows: NDArray[np.intp], figure: Figure) -> Array:
+    def seen(self, rows: NDArray[np.intp], figure: ObservedFigure) -> Array:
         return np.log(np.array([getattr(one, figure.name) for one in self.of(rows)], np.float64))
 
-    def noise(self, rows: NDArray[np.intp], figure: Figure) -> Array:
+    def noise(self, rows: NDArray[np.intp], figure: ObservedFigure) -> Array:
         chosen = self.of(rows)
         frames, age_s, doubt = (
             np.array([getattr(one, name) for one in chosen], np.float64) for name in ("frames", "age_s", "doubt")
@@ -354,12 +354,12 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
     return sorted([*first, *rest][:MOST_OBSERVATIONS])
 
 
-def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[Rate]:
+def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[RateFactor]:
     """Fitted rates of the latency that could be determined; without the overall rate if unpredicted."""
     spread = np.sqrt(np.diag(found.covariance))
     names = LATENCY_UNKNOWNS[:4] if not unpredicted else LATENCY_UNKNOWNS[:3]
     return [
-        Rate(name, float(np.exp(found.unknowns[number])), float(spread[number]))
+        RateFactor(name, float(np.exp(found.unknowns[number])), float(spread[number]))
         for number, name in enumerate(names)
         if sigma[number]
     ]

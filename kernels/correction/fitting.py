@@ -99,7 +99,7 @@ _ENOUGH, _SAME_WEIGHTS = 1e-2, 0.05
 _AMPLITUDE_SIGMA = 1.0
 
 
-class Model(Protocol):
+class FittedModel(Protocol):
     def __call__(self, unknowns: Array, /) -> tuple[Array, Array]:
         """Values, shape ``(n,)``, and derivatives by each unknown, ``(n, p)``."""
 
@@ -141,7 +141,7 @@ class Fit:
         found: Array = -(_FREEDOM + 1) / 2 * np.log1p(apart**2 / variance / _FREEDOM) - np.log(variance) / 2
         return found
 
-    def predict(self, model: Model, alike: Array) -> tuple[Array, Array, Array]:
+    def predict(self, model: FittedModel, alike: Array) -> tuple[Array, Array, Array]:
         """Logarithms at other places, their variance, and their residual.
 
         Args:
@@ -155,7 +155,7 @@ class Fit:
         variance = self.amplitude**2 - known + np.einsum("np,np->n", free @ self.covariance, free)
         return values + smooth, np.maximum(variance, 0.0), smooth
 
-    def together(self, model: Model, alike: Array, own: Array) -> Array:
+    def together(self, model: FittedModel, alike: Array, own: Array) -> Array:
         """Covariance between other places, ``(n, n)``; ``alike`` as in :meth:`predict`, ``own`` between those places."""
         _, slopes = model(self.unknowns)
         shared = (self.amplitude**2) * (alike @ self.inverse.T)
@@ -165,7 +165,7 @@ class Fit:
 
 
 def fit(
-    model: Model,
+    model: FittedModel,
     sigma: Array,
     observed: Array,
     noise: Array,
@@ -229,7 +229,7 @@ def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
 
 
 def _at(
-    model: Model,
+    model: FittedModel,
     sigma: Array,
     observed: Array,
     noise: Array,

@@ -49,7 +49,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Rate:
+class RateFactor:
     """One unknown: the factor by which its prediction was too low, and the deviation of its logarithm.
 
     ``name`` is ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
@@ -76,7 +76,7 @@ class Correction:
 
     observations: int
     configurations: int
-    rates: tuple[Rate, ...]
+    rates: tuple[RateFactor, ...]
     left_out: tuple[int, ...]
     latency_error: tuple[float, float]
     power_error: tuple[float, float]
@@ -98,6 +98,6 @@ class Correction:
 
 
 @dataclass(frozen=True, eq=False)
-class Corrected:
+class CorrectedSurface:
     surface: Surface
     correction: Correction

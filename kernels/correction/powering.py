@@ -12,7 +12,7 @@ from ..surface import Surface, Terms
 from ..units import AXES
 from .fitting import Fit
 from .models import NOTHING, PowerModel
-from .observation import Observation, Rate
+from .observation import Observation, RateFactor
 
 Array = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ _PART, _PART_SIGMA = 0.15, 1.3
 _GROWTH, _GROWTH_SIGMA = 2.0, 0.7
 
 
-class Powering:
+class CorrectedPower:
     """Power model of a surface with a corrected latency.
 
     Args:
@@ -89,6 +89,8 @@ class Powering:
                 parts[self.idle, row] += np.log(max(1.0 + share * float(heat.growth(one.temperature_c)), 0.1))
         return PowerModel(parts, model.clocks, model.clock_of)
 
-    def rates(self, found: Fit) -> list[Rate]:
+    def rates(self, found: Fit) -> list[RateFactor]:
         spread = np.sqrt(np.diag(found.covariance))
-        return [Rate(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(self._names)]
+        return [
+            RateFactor(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(self._names)
+        ]

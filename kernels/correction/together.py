@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correcting import LATENCY, POWER, Correcting, Figure
-from .fitting import Fit, Model, fit
+from .correcting import LATENCY, POWER, CorrectionRun, ObservedFigure
+from .fitting import Fit, FittedModel, fit
 from .models import LATENCY_UNKNOWNS
-from .observation import Observation, Rate
+from .observation import Observation, RateFactor
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -30,13 +30,13 @@ _DRAWN_BY_THE_BOARD = OF_POWER.index("idle")
 
 def rates_together(
     observed: Sequence[tuple[Surface, Sequence[Observation]]], before: Mapping[str, float] | None = None
-) -> tuple[Rate, ...]:
+) -> tuple[RateFactor, ...]:
     """The board's rates that agree best with the observations of all networks, over one grid.
 
     Args:
         before: rates already in the surfaces' predictions, by name, which the result includes.
     """
-    each = [Correcting(surface, observations) for surface, observations in observed]
+    each = [CorrectionRun(surface, observations) for surface, observations in observed]
     if not each:
         return ()
     timed, metered = ([one.rows(figure) for one in each] for figure in (LATENCY, POWER))
@@ -60,10 +60,10 @@ def rates_together(
 
 
 @dataclass(frozen=True, eq=False)
-class _OfNetworks:
+class _StackedModels:
     """Several networks' models stacked; unknowns are the board's (now ``before``), then each network's own."""
 
-    models: tuple[Model, ...]
+    models: tuple[FittedModel, ...]
     before: Array
 
     def __call__(self, unknowns: Array) -> tuple[Array, Array]:
@@ -90,20 +90,22 @@ def _logs(rates: Mapping[str, float] | None, names: Sequence[str], count: int) -
     return logs
 
 
-def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[Rate]:
+def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[RateFactor]:
     if found is None:
         return []
     spread = np.sqrt(np.diag(found.covariance))
-    return [Rate(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(names) if sigma[row]]
+    return [
+        RateFactor(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(names) if sigma[row]
+    ]
 
 
 def _fitted(
-    each: Sequence[Correcting],
+    each: Sequence[CorrectionRun],
     rows: Sequence[Rows],
-    models: Sequence[Model],
+    models: Sequence[FittedModel],
     sigmas: tuple[Array, Array],
     before: Array,
-    figure: Figure,
+    figure: ObservedFigure,
 ) -> Fit | None:
     count = sum(map(len, rows))
     if not count:
@@ -115,6 +117,6 @@ def _fitted(
         start = end
     seen = np.concatenate([one.seen(mine, figure) for one, mine in zip(each, rows, strict=True)])
     noise = np.concatenate([one.noise(mine, figure) for one, mine in zip(each, rows, strict=True)])
-    model = _OfNetworks(tuple(models), before)
+    model = _StackedModels(tuple(models), before)
     sigma = np.concatenate([sigmas[0], *[sigmas[1]] * len(each)])
     return fit(model, sigma, seen, noise, alike, figure.residuals, figure.residual)

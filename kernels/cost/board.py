@@ -18,16 +18,16 @@ from ..heat import Heat
 from ..kinds import KINDS, is_fused
 from ..network import KernelInvocation
 from ..surface import Tails
-from .engines import Engines, without_bias
+from .engines import EngineCosts, without_bias
 from .host import HostModel
-from .region import Pair, Region
+from .region import ModelPair, Region
 from .roofline import NO_FLOOR, DeviceRates, LaunchFloor
-from .totals import NO_SHARES, Shares
+from .totals import NO_SHARES, BottleneckShares
 
 # Added uncertainty of a kernel whose fused epilogue its model has not seen (deviation of the logarithm, in quadrature): its
 # work is free at best and costs its own traffic at worst.
 STAND_IN_SIGMA = 0.15
-UNSCALED = Pair(1.0, 1.0)
+UNSCALED = ModelPair(1.0, 1.0)
 EPILOGUE = "epilogue"
 
 
@@ -40,7 +40,7 @@ class Regressor(Protocol):
         """Predictions of shape ``(n, n_cpu, n_gpu, n_emc)`` for features of shape ``(n, p)`` and levels in MHz."""
 
 
-class Unpowered:
+class MissingPowerModel:
     """Stand-in for a missing power model: almost zero power, so that only times are meaningful."""
 
     def sweep(
@@ -105,16 +105,16 @@ class BoardCost:
     host_active_mw: NDArray[np.float32]
     sigma_latency: float
     sigma_energy: float
-    latency_shares: Shares = NO_SHARES
-    energy_shares: Shares = NO_SHARES
+    latency_shares: BottleneckShares = NO_SHARES
+    energy_shares: BottleneckShares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
     waiting: float = 0.0
     host_traffic: float = 0.0
     leakage_mw: NDArray[np.float32] | None = None
     heat: Heat | None = None
-    own_scale: Pair = UNSCALED
+    own_scale: ModelPair = UNSCALED
     tails: Tails | None = None
-    engines: Engines | None = None
+    engines: EngineCosts | None = None
     in_engine: bool = False
     observed: bool = False
     gpu_share: float | None = 1.0

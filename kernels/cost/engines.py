@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ..kinds import KINDS
 from ..network import KernelInvocation, numel, tensor_bytes
 from ..surface import Tails
-from .region import Pair
+from .region import ModelPair
 from .roofline import DeviceRates, LaunchFloor
-from .totals import Shares
+from .totals import BottleneckShares
 
 Sort: TypeAlias = Literal["window", "product", "other", "copy"]
 _CONVOLUTION_FEATURES = frozenset(["conv2d", "conv_nd"])
@@ -58,16 +58,16 @@ class EngineRates:
 
 
 @dataclass(frozen=True)
-class Engines:
+class EngineCosts:
     """Engine costs of a board: rates by element type, the narrowest last, which serves missing types.
 
     Further members are the uncertainty of predicted engines, as in :class:`.board.BoardCost`.
     """
 
     rates: Mapping[str, EngineRates]
-    own_scale: Pair
-    latency_shares: Shares
-    energy_shares: Shares
+    own_scale: ModelPair
+    latency_shares: BottleneckShares
+    energy_shares: BottleneckShares
     sigma_latency: float
     sigma_energy: float
     tails: Tails | None
@@ -115,7 +115,7 @@ def run_in_engine(
     kernels: Sequence[KernelInvocation],
     gpu_ms: NDArray[np.float32],
     dynamic_mw: NDArray[np.float32],
-    engines: Engines,
+    engines: EngineCosts,
     floor: LaunchFloor,
     chip: DeviceRates,
     clocks_mhz: tuple[NDArray[Any], NDArray[Any]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..execution import NOTHING_BESIDE, Beside, Execution
+from ..execution import NOTHING_BESIDE, Execution, FrameOverhead
 from ..network import KernelInvocation, Network
 from .board import BoardCost
 
@@ -51,7 +51,7 @@ def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: 
 
 
 def host_times(
-    network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: Beside = NOTHING_BESIDE
+    network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: FrameOverhead = NOTHING_BESIDE
 ) -> HostTimes:
     """Host times of one inference at every CPU and memory clock, for the kernels' memory use."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
@@ -78,7 +78,7 @@ def host_times(
     )
 
 
-def beside_ms(cost: BoardCost, beside: Beside) -> NDArray[np.float64]:
+def beside_ms(cost: BoardCost, beside: FrameOverhead) -> NDArray[np.float64]:
     cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
     moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
     ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..execution import NOTHING_BESIDE, Beside, Execution, check_execution
+from ..execution import NOTHING_BESIDE, Execution, FrameOverhead, check_execution
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
 from ..surface import Guess, Prediction, Surface
@@ -114,7 +114,7 @@ def explain(
     method: Method = "timeline",
     *,
     execution: str | None = None,
-    beside: Beside = NOTHING_BESIDE,
+    beside: FrameOverhead = NOTHING_BESIDE,
 ) -> Explanation:
     """Break down the prediction of one configuration; arguments and errors as :func:`.model.surface`."""
     index = cost.grid.index(configuration)
@@ -190,7 +190,7 @@ def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index)
 
 
 def _host_parts(
-    network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: Beside, slower: float
+    network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: FrameOverhead, slower: float
 ) -> tuple[HostPart, ...]:
     cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
     found = {name: (calls, ms * slower) for name, (calls, ms) in parts(network, cost, execution, (index[0], index[2])).items()}

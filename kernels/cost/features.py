@@ -22,7 +22,7 @@ from .products import (
     CONV_ND,
     MATMUL,
     WORK,
-    Described,
+    ProductFields,
     Row,
     alignment,
     attention,
@@ -80,13 +80,13 @@ def feature_rows(kind: str, invocations: Sequence[KernelInvocation]) -> NDArray[
 def _row(kind: str, signature: tuple[Any, ...], flops: int, moved: int) -> tuple[float, ...]:
     """Features of one kernel without the clocks; cached."""
     _, inputs, output, dtype, params = signature
-    return tuple(_definition(kind)[1](Described(inputs, output, dtype, dict(params), flops, moved)))
+    return tuple(_definition(kind)[1](ProductFields(inputs, output, dtype, dict(params), flops, moved)))
 
 
 _ROWS_OF = (*WORK, "log2_elements", "log2_last", "log2_rows", "last_alignment", "batch", "log2_normalized", "affine")
 
 
-def _rows(call: Described) -> Row:
+def _rows(call: ProductFields) -> Row:
     elements, last = numel(call.output), call.output[-1] if call.output else 1
     groups, shape = call.params.get("groups"), call.params.get("normalized_shape")
     dim = call.params.get("dim")
@@ -105,7 +105,7 @@ def _rows(call: Described) -> Row:
 _BATCH_NORM = (*WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine")
 
 
-def _batch_norm(call: Described) -> Row:
+def _batch_norm(call: ProductFields) -> Row:
     batch, channels, *spatial = call.inputs[0]
     plane = numel(spatial)
     return [
@@ -119,7 +119,7 @@ _POOL = (
 )  # fmt: skip
 
 
-def _pool2d(call: Described) -> Row:
+def _pool2d(call: ProductFields) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     kernel = call.pair("kernel_size")
@@ -136,7 +136,7 @@ _ADAPTIVE = (
 )  # fmt: skip
 
 
-def _adaptive_pool2d(call: Described) -> Row:
+def _adaptive_pool2d(call: ProductFields) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, _, out_height, out_width = call.image(call.output)
     return [
@@ -148,7 +148,7 @@ def _adaptive_pool2d(call: Described) -> Row:
 _MEAN = (*WORK, "log2_outputs", "log2_reduced", "reduced_dims", "inner_reduced", "log2_inner", "batch")
 
 
-def _mean(call: Described) -> Row:
+def _mean(call: ProductFields) -> Row:
     shape, dim = call.inputs[0], call.params.get("dim")
     dims = range(len(shape)) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     if isinstance(dims, (str, float)):
@@ -167,7 +167,7 @@ _CAT = (
 )  # fmt: skip
 
 
-def _cat(call: Described) -> Row:
+def _cat(call: ProductFields) -> Row:
     dim = call.integer("dim") % max(len(call.output), 1)
     runs = [numel(shape[dim:]) for shape in call.inputs if len(shape) > dim]
     largest = max(numel(shape) for shape in call.inputs)
@@ -182,7 +182,7 @@ _POINTWISE = (
 )  # fmt: skip
 
 
-def _pointwise(call: Described) -> Row:
+def _pointwise(call: ProductFields) -> Row:
     elements = numel(call.output)
     return [
         *work(call), log2(elements), len(call.inputs), any(numel(shape) != elements for shape in call.inputs),
@@ -191,7 +191,7 @@ def _pointwise(call: Described) -> Row:
     ]  # fmt: skip
 
 
-_FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[Described], Row]]] = {
+_FAMILIES: Mapping[FeatureFamily, tuple[tuple[str, ...], Callable[[ProductFields], Row]]] = {
     "conv2d": (CONV2D, conv2d),
     "batch_norm": (_BATCH_NORM, _batch_norm),
     "matmul": (MATMUL, matmul),
@@ -213,7 +213,7 @@ def family_of(kind: str) -> FeatureFamily:
     return row.features if row is not None else ""
 
 
-def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[Described], Row]]:
+def _definition(kind: str) -> tuple[tuple[str, ...], Callable[[ProductFields], Row]]:
     family = family_of(kind)
     if not family:
         valid = [row.name for row in KINDS.values() if row.features]

@@ -15,14 +15,14 @@ from ..network import KernelInvocation, Network
 from ..surface import Guess, UnmodelledKind
 from .board import BoardCost
 from .features import feature_rows
-from .region import Pair, of_new_kind, outside
+from .region import ModelPair, of_new_kind, outside
 
 # A kernel without a model is off its bound by a factor of two (one standard deviation).
 UNMODELLED_SIGMA = 0.7
 NO_MODEL = "no model"
 # A fused launch's stand-in is off by a third if engines were not measured: networks on simulated boards were predicted from 4%
 # too fast to 112% too slow.
-FUSED_SIGMA = Pair(0.35, 0.15)
+FUSED_SIGMA = ModelPair(0.35, 0.15)
 FUSED = "fused by an engine: engines were not measured"
 
 
@@ -35,8 +35,8 @@ class Trust(NamedTuple):
         guessed: why they are a guess.
     """
 
-    sigma: Pair
-    more: Pair = Pair(0.0, 0.0)
+    sigma: ModelPair
+    more: ModelPair = ModelPair(0.0, 0.0)
     guessed: str = ""
 
 
@@ -46,8 +46,8 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
     if model is None:
         other = cost.kind_model(kernel)
         why = NO_MODEL if other is None else f"{kernel.dtype}: measured {', '.join(other.dtypes)}"
-        return Trust(Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), guessed=why)
-    own = Pair(model.time_sigma, model.power_sigma)
+        return Trust(ModelPair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), guessed=why)
+    own = ModelPair(model.time_sigma, model.power_sigma)
     if cost.in_engine and cost.engines is None and not cost.observed and cost.stands_in(kernel):
         return Trust(own, FUSED_SIGMA, FUSED)
     if model.region is None:
@@ -59,7 +59,7 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
     if not found:
         return Trust(own)
     time, power = (max(each) for each in zip(*map(model.region.more_sigma, found), strict=True))
-    return Trust(own, Pair(time, power), found[0].why)
+    return Trust(own, ModelPair(time, power), found[0].why)
 
 
 def guessed_share(launches: NDArray[np.intp], gpu_ms: NDArray[np.float32], trust: Sequence[Trust]) -> NDArray[np.float64]:

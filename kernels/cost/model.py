@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
-from ..execution import NOTHING_BESIDE, Beside, Execution, check_execution
+from ..execution import NOTHING_BESIDE, Execution, FrameOverhead, check_execution
 from ..network import KernelInvocation, Network
 from ..rewriting.fusion import products_of
 from ..surface import Surface, Terms
@@ -29,7 +29,7 @@ from .guesses import Trust, guessed_share, guesses, trust_in, unmodelled_kinds
 from .narrower import in_type, measured_type, narrowed
 from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
-from .totals import Group, add_up, common_variance, together_variance
+from .totals import UncertaintyGroup, add_up, common_variance, together_variance
 
 # Boards of one kind always differ somewhat.
 LEAST_SIGMA = 0.03
@@ -201,7 +201,7 @@ def surface(
     each: Each = map,
     *,
     execution: str | None = None,
-    beside: Beside = NOTHING_BESIDE,
+    beside: FrameOverhead = NOTHING_BESIDE,
     gpu_share: float | None = 1.0,
 ) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
@@ -229,7 +229,7 @@ def assemble(
     costs: KernelCosts,
     method: Method,
     execution: Execution,
-    beside: Beside = NOTHING_BESIDE,
+    beside: FrameOverhead = NOTHING_BESIDE,
 ) -> Surface:
     idle_mw = cost.idle_mw.astype(np.float64)
     launches = np.bincount(costs.order)
@@ -406,11 +406,11 @@ def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
     return np.asarray(memory_ms / (compute_ms + memory_ms), np.float32)
 
 
-def _groups(costs: KernelCosts) -> Iterator[Group]:
+def _groups(costs: KernelCosts) -> Iterator[UncertaintyGroup]:
     start = 0
     for (sigma, more), run in groupby(costs.trust, key=lambda trust: trust[:2]):
         end = start + len(list(run))
-        yield Group(slice(start, end), *sigma, *more)
+        yield UncertaintyGroup(slice(start, end), *sigma, *more)
         start = end
 
 

@@ -18,7 +18,7 @@ _MAX_ALIGNMENT = 32
 Row: TypeAlias = list[float]
 
 
-class Described:
+class ProductFields:
     def __init__(
         self, inputs: tuple[Shape, ...], output: Shape, dtype: str, params: Mapping[str, ParamValue], flops: int, moved: int
     ) -> None:
@@ -54,7 +54,7 @@ class Described:
 WORK = ("log2_flops", "log2_bytes", "log2_intensity", "element_bytes", "bfloat16")
 
 
-def work(call: Described) -> Row:
+def work(call: ProductFields) -> Row:
     return [log2(call.flops), log2(call.moved), log2(call.flops) - log2(call.moved), call.element, call.dtype == "bfloat16"]
 
 
@@ -138,7 +138,7 @@ CONV2D = (
 )  # fmt: skip
 
 
-def conv2d(call: Described) -> Row:
+def conv2d(call: ProductFields) -> Row:
     batch, channels, height, width = call.image(call.inputs[0])
     _, filters, out_height, out_width = call.image(call.output)
     weight, groups = call.params["weight"], call.integer("groups")
@@ -168,7 +168,7 @@ CONV_ND = (
 )  # fmt: skip
 
 
-def conv_nd(call: Described) -> Row:
+def conv_nd(call: ProductFields) -> Row:
     """A convolution of any dimensions, also transposed: as a product, with its last dimension's shape."""
     weight, groups = call.params["weight"], call.integer("groups")
     if not isinstance(weight, tuple) or len(weight) < 3 or groups < 1:
@@ -194,7 +194,7 @@ MATMUL = (
 )  # fmt: skip
 
 
-def matmul(call: Described) -> Row:
+def matmul(call: ProductFields) -> Row:
     m, n, k, batch = (call.integer(name) for name in ("m", "n", "k", "batch"))
     left, right, output = (call.element * batch * rows * columns for rows, columns in ((m, k), (k, n), (m, n)))
     whole = max(left + right + output, 1)
@@ -210,7 +210,7 @@ ATTENTION = (
 )  # fmt: skip
 
 
-def attention(call: Described) -> Row:
+def attention(call: ProductFields) -> Row:
     query, key = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
     heads, (queries, width), keys = numel(query[:-2]), query[-2:], key[-2]
     return [

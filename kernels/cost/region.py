@@ -34,7 +34,7 @@ _IN_PART = 1.5  # tensors with more bytes than this multiple of the output's are
 _DERIVED = ("alignment", "tile", "_use", "traffic", "intensity", "reread", "winograd", "share", "unfolding", "_last")
 
 
-class Pair(NamedTuple):
+class ModelPair(NamedTuple):
     time: float
     power: float
 
@@ -50,7 +50,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Outside:
+class UnseenKernel:
     """A kernel outside the region by ``doublings``; ``why`` gives its properties and the range measured.
 
     ``new`` is the level without measured kernels, or without its element type; None if only sizes are beyond.
@@ -75,40 +75,40 @@ class Region:
 
     kinds: Mapping[str, Mapping[str, int]]
     spans: Mapping[str, Span]
-    kind_sigma: Pair
-    form_sigma: Pair
-    variety_sigma: Pair
-    doubling_sigma: Pair
+    kind_sigma: ModelPair
+    form_sigma: ModelPair
+    variety_sigma: ModelPair
+    doubling_sigma: ModelPair
 
-    def more_sigma(self, outside: Outside) -> Pair:
+    def more_sigma(self, outside: UnseenKernel) -> ModelPair:
         new = {"kind": self.kind_sigma, "form": self.form_sigma, "variety": self.variety_sigma}
-        grown = new[outside.new] if outside.new else Pair(*(each * outside.doublings for each in self.doubling_sigma))
-        return Pair(*(min(each, MOST_SIGMA) for each in grown))
+        grown = new[outside.new] if outside.new else ModelPair(*(each * outside.doublings for each in self.doubling_sigma))
+        return ModelPair(*(min(each, MOST_SIGMA) for each in grown))
 
 
 def form_of(variety: str) -> str:
     return variety.partition(", ")[0]
 
 
-def of_new_kind(kind: str, dtype: str, region: Region) -> Outside | None:
+def of_new_kind(kind: str, dtype: str, region: Region) -> UnseenKernel | None:
     """Outside, if models serve this kind or element type without training on it; else None, and for fused kernels."""
     types = region.kinds.get(kind, {})
     if dtype in types or is_fused(kind):
         return None
-    return Outside(f"{dtype}: of its kind measured {', '.join(types)}" if types else "none of its kind measured", "kind")
+    return UnseenKernel(f"{dtype}: of its kind measured {', '.join(types)}" if types else "none of its kind measured", "kind")
 
 
-def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
+def outside(kind: str, row: Sequence[float], region: Region) -> UnseenKernel | None:
     """A kernel's distance from the measured region of a model's kind; None if inside."""
     names, sizes = names_and_sizes(kind)
     variety = variety_of(kind, names, row)
     span = region.spans.get(variety)
     if span is None and form_of(variety) not in map(form_of, region.spans):
-        return Outside(f"{form_of(variety)}: none measured", "form")
+        return UnseenKernel(f"{form_of(variety)}: none measured", "form")
     if span is None:
-        return Outside(f"{variety}: none measured", "variety")
+        return UnseenKernel(f"{variety}: none measured", "variety")
     if (dtype := type_of(names, row)) not in span.types:
-        return Outside(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "), "variety")
+        return UnseenKernel(f"{variety}, {dtype}: measured {', '.join(span.types)}".removeprefix(", "), "variety")
     furthest, why = 0.0, ""
     for at, low, high in zip(sizes, span.low, span.high, strict=True):
         value = doublings_of(names[at], row[at])
@@ -122,8 +122,8 @@ def outside(kind: str, row: Sequence[float], region: Region) -> Outside | None:
             why = f"{variety}: " if variety else ""
             why += f"{title} {_size(names[at], value)}, measured {' to '.join(ends)}"
     if why and span.kernels < LEAST_KERNELS:
-        return Outside(f"{variety}: only {span.kernels} measured, of other sizes", "variety")
-    return Outside(why, doublings=furthest) if why else None
+        return UnseenKernel(f"{variety}: only {span.kernels} measured, of other sizes", "variety")
+    return UnseenKernel(why, doublings=furthest) if why else None
 
 
 def hold_batches(kind: str, rows: NDArray[np.float32], region: Region) -> None:
@@ -150,7 +150,7 @@ def size_names(kind: str) -> tuple[str, ...]:
 @cache
 def names_and_sizes(kind: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     names = feature_names(kind)[:-3]
-    told = _VARIETIES.get(family_of(kind), _Told((), lambda _: ""))
+    told = _VARIETIES.get(family_of(kind), _VarietyFeatures((), lambda _: ""))
     sizes = tuple(
         at
         for at, name in enumerate(names)
@@ -173,7 +173,7 @@ def _size(name: str, doublings: float) -> str:
     return f"{value:.3g}" if value < 1e4 else f"{value:.2e}"
 
 
-class _Told(NamedTuple):
+class _VarietyFeatures(NamedTuple):
     """Features that distinguish varieties, and the name of one: its form, and after a comma its settings."""
 
     by: tuple[str, ...]
@@ -212,27 +212,29 @@ def _batch_norm(row: Mapping[str, Any]) -> str:
 
 _WINDOW = ("kernel_height", "kernel_width", "stride_height", "stride_width")
 _SETTINGS = ("dilation_height", "dilation_width", "depthwise", "log2_groups", "padding_height", "padding_width", "bias")
-_VARIETIES: Mapping[FeatureFamily, _Told] = {
-    "conv2d": _Told((*_WINDOW, *_SETTINGS, "epilogue"), _convolution),
-    "matmul": _Told(
+_VARIETIES: Mapping[FeatureFamily, _VarietyFeatures] = {
+    "conv2d": _VarietyFeatures((*_WINDOW, *_SETTINGS, "epilogue"), _convolution),
+    "matmul": _VarietyFeatures(
         ("two_activations", "bias"), lambda row: "two activations" if row["two_activations"] else "activation by weight"
     ),
-    "pool2d": _Told((*_WINDOW, "padding_height", "padding_width"), _pool),
-    "conv_nd": _Told(
+    "pool2d": _VarietyFeatures((*_WINDOW, "padding_height", "padding_width"), _pool),
+    "conv_nd": _VarietyFeatures(
         ("depthwise", "log2_groups", "taps", "window_last", "stride", "stride_last", "dilation_last", "bias"),
         _of_any_dimensions,
     ),
-    "attention": _Told(("mask", "causal"), lambda row: "masked" if row["mask"] else "causal" if row["causal"] else "of all"),
-    "mean": _Told(
+    "attention": _VarietyFeatures(
+        ("mask", "causal"), lambda row: "masked" if row["mask"] else "causal" if row["causal"] else "of all"
+    ),
+    "mean": _VarietyFeatures(
         ("reduced_dims", "inner_reduced"),
         lambda row: f"over {int(row['reduced_dims'])} dimensions" + ("" if row["inner_reduced"] else ", not the last"),
     ),
-    "cat": _Told(("dim",), lambda row: f"along dimension {int(row['dim'])}"),
-    "pointwise": _Told(
+    "cat": _VarietyFeatures(("dim",), lambda row: f"along dimension {int(row['dim'])}"),
+    "pointwise": _VarietyFeatures(
         ("tensors", "broadcast"),
         _pointwise,
     ),
-    "batch_norm": _Told(("affine",), _batch_norm),
+    "batch_norm": _VarietyFeatures(("affine",), _batch_norm),
 }
 
 

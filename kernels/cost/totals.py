@@ -20,7 +20,7 @@ BLOCK = 32
 
 
 @dataclass(frozen=True)
-class Shares:
+class BottleneckShares:
     """One number for the host as the bottleneck, and for the kernels' critical path and energy by their roofline terms."""
 
     host: float = 0.0
@@ -28,12 +28,12 @@ class Shares:
     memory: float = 0.0
 
 
-NO_SHARES = Shares()
+NO_SHARES = BottleneckShares()
 _RARELY = NormalDist().inv_cdf(0.95)
 
 
 @dataclass(frozen=True)
-class Group:
+class UncertaintyGroup:
     """Kernels of equal uncertainty: deviations of log(measured / predicted), of each by itself and common to all of them."""
 
     rows: slice
@@ -71,7 +71,7 @@ def add_up(
     gpu_ms: NDArray[np.float32],
     dynamic_mw: NDArray[np.float32],
     memory_share: NDArray[np.float32],
-    groups: Sequence[Group],
+    groups: Sequence[UncertaintyGroup],
     order: NDArray[np.intp],
     critical: NDArray[np.int32],
     idle_mw: NDArray[np.float64],
@@ -145,7 +145,7 @@ def together_variance(excess: NDArray[np.float64], whole: NDArray[np.float64]) -
 
 
 def common_variance(
-    shares: Shares, host: NDArray[np.float64], kernels: NDArray[np.float64], memory: NDArray[np.float64]
+    shares: BottleneckShares, host: NDArray[np.float64], kernels: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     variance: NDArray[np.float64] = (
         (shares.host * host) ** 2 + (shares.compute * (kernels - memory)) ** 2 + (shares.memory * memory) ** 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..network import numel, written_type
-from ..rewriting.fusion import Graph, Unit, adds_like
+from ..rewriting.fusion import FusionUnit, LaunchGraph, adds_like
 from .ported import CONVOLUTIONS
 
 PARALLEL = "parallel"
@@ -23,7 +23,7 @@ _QUANTIZE = "quantize_per_tensor"
 _COLOURS = 4
 
 
-def take_in(graph: Graph, number: int) -> None:
+def take_in(graph: LaunchGraph, number: int) -> None:
     convolution, unit = graph.launches[number], graph.units[number]
     last = number
     while (reader := graph.only_reader(last)) and _folds(graph, *reader, convolution.output):
@@ -40,7 +40,7 @@ def take_in(graph: Graph, number: int) -> None:
             last = reader[0]
 
 
-def _folds(graph: Graph, number: int, place: int, made: Sequence[int]) -> bool:
+def _folds(graph: LaunchGraph, number: int, place: int, made: Sequence[int]) -> bool:
     launch = graph.launches[number]
     if launch.kind == "batch_norm":
         return place == 0
@@ -54,7 +54,7 @@ def _per_channel(shape: Sequence[int], made: Sequence[int]) -> bool:
     return numel(shape) == 1 or (len(shape) >= len(made) - 1 and numel(shape) == shape[1 - len(made)] == made[1])
 
 
-def activate(graph: Graph, number: int) -> None:
+def activate(graph: LaunchGraph, number: int) -> None:
     unit = graph.units[number]
     if unit.kind == PARALLEL or graph.reads[number][0] < 0 or graph.launches[number].params.get("groups") != 1:
         return
@@ -69,8 +69,8 @@ def activate(graph: Graph, number: int) -> None:
         graph.merge(unit, graph.units[reader[0]])
 
 
-def quantize_once(graph: Graph) -> None:
-    seen: dict[tuple[object, ...], Unit] = {}
+def quantize_once(graph: LaunchGraph) -> None:
+    seen: dict[tuple[object, ...], FusionUnit] = {}
     for number, launch in enumerate(graph.launches):
         if launch.kind == _QUANTIZE and graph.reads[number][0] >= 0:
             first = seen.setdefault((graph.reads[number][0], launch.inputs, launch.dtype), graph.units[number])
@@ -78,7 +78,7 @@ def quantize_once(graph: Graph) -> None:
                 graph.merge(first, graph.units[number])
 
 
-def stay_in_eight_bits(graph: Graph, number: int) -> None:
+def stay_in_eight_bits(graph: LaunchGraph, number: int) -> None:
     """Let a convolution with a sum read the other operand and write in 8 bits, if both are converted."""
     unit = graph.units[number]
     sums = [member for member in unit.members if graph.launches[member].kind == "add"]
@@ -94,12 +94,12 @@ def stay_in_eight_bits(graph: Graph, number: int) -> None:
         graph.merge(unit, last)
 
 
-def _reads_eight_bits(graph: Graph, number: int) -> bool:
+def _reads_eight_bits(graph: LaunchGraph, number: int) -> bool:
     writer = graph.reads[number][0]
     return writer >= 0 and written_type(graph.launches[writer]) in EIGHT_BITS
 
 
-def take_in_pool(graph: Graph, number: int) -> None:
+def take_in_pool(graph: LaunchGraph, number: int) -> None:
     """Let an image's own 8-bit convolution, which ends in a relu, absorb the next pool."""
     unit, convolution = graph.units[number], graph.launches[number]
     reader = graph.only_reader(unit.members[-1])
@@ -111,7 +111,7 @@ def take_in_pool(graph: Graph, number: int) -> None:
         unit.kind = POOLED
 
 
-def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
+def take_in_bias(graph: LaunchGraph, number: int, *, half: bool) -> None:
     """Let a product absorb sums with its bias or a number, which no launch writes, and then an activation."""
     unit, n = graph.units[number], graph.launches[number].output[-1]
     reader = _only_reader_of_rows(graph, number)
@@ -127,7 +127,7 @@ def take_in_bias(graph: Graph, number: int, *, half: bool) -> None:
         graph.merge(unit, graph.units[reader[0]])
 
 
-def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
+def _only_reader_of_rows(graph: LaunchGraph, writer: int) -> tuple[int, int] | None:
     readers, made = graph.readers[writer], graph.launches[writer].output
     if len(readers) != 1:
         return None
@@ -135,7 +135,7 @@ def _only_reader_of_rows(graph: Graph, writer: int) -> tuple[int, int] | None:
     return readers[0] if numel(read) == numel(made) and read[-1:] == made[-1:] else None
 
 
-def join_alike(graph: Graph) -> None:
+def join_alike(graph: LaunchGraph) -> None:
     """Merge convolutions, or products with weights, that read one tensor in the same way and end alike."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, launch in enumerate(graph.launches):
@@ -150,7 +150,7 @@ def join_alike(graph: Graph) -> None:
             graph.merge(graph.units[numbers[0]], graph.units[number])
 
 
-def _way(graph: Graph, number: int) -> tuple[object, ...]:
+def _way(graph: LaunchGraph, number: int) -> tuple[object, ...]:
     launch, reads = graph.launches[number], graph.reads[number]
     if launch.kind == "matmul":
         weighted = len(reads) == 1 or (len(reads) == 2 and reads[1] < 0 and len(launch.inputs[1]) == 2)
@@ -163,7 +163,7 @@ def _way(graph: Graph, number: int) -> tuple[object, ...]:
     return (weight[1:], *(launch.params[name] for name in ("stride", "padding", "dilation")))
 
 
-def norm_takes_in(graph: Graph, number: int) -> None:
+def norm_takes_in(graph: LaunchGraph, number: int) -> None:
     """Let a norm absorb pointwise work before it; results with other readers are also written."""
     unit, writer = graph.units[number], graph.reads[number][0]
     if writer < 0 or not graph.passed_on(number, 0) or len(unit.members) > 1:

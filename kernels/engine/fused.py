@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..kinds import KINDS, flops
 from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes, written_type
-from ..rewriting.fusion import Graph, Unit
+from ..rewriting.fusion import FusionUnit, LaunchGraph
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
 from .ported import CONVOLUTIONS, own_kind
@@ -18,7 +18,7 @@ _EIGHT, _HALF, _FULL = "int8", "float16", "float32"
 _FOLLOWING = frozenset(["add", "add_relu", "cat", "clone", "copy"])
 
 
-def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
+def launch(graph: LaunchGraph, unit: FusionUnit) -> tuple[KernelInvocation, list[int]]:
     kinds = [graph.launches[member].kind for member in unit.members]
     if unit.kind == PARALLEL:
         return _parallel(graph, unit.members)
@@ -38,7 +38,7 @@ def launch(graph: Graph, unit: Unit) -> tuple[KernelInvocation, list[int]]:
     return made, writers
 
 
-def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
+def _product(graph: LaunchGraph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
     first, behind = graph.launches[members[0]], [graph.launches[member] for member in members[1:]]
     ends = [ENDS.get(launch.kind, launch.kind) for launch in behind if launch.kind not in ("add", "add_scalar")]
     params = {**first.params, "bias": len(behind) > len(ends) or bool(first.params.get("bias"))}
@@ -50,7 +50,7 @@ def _product(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, li
     return replace(first, params=params, flops=work, bytes=moved), list(graph.reads[members[0]])
 
 
-def _parallel(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
+def _parallel(graph: LaunchGraph, members: Sequence[int]) -> tuple[KernelInvocation, list[int]]:
     product = graph.launches[members[0]].kind == "matmul"
     made = [(_product if product else _convolution)(graph, branch) for branch in _branches(graph, members)]
     launches, writers = [launch for launch, _ in made], made[0][1]
@@ -78,7 +78,7 @@ def _parallel(graph: Graph, members: Sequence[int]) -> tuple[KernelInvocation, l
     return joined, writers
 
 
-def _branches(graph: Graph, members: Sequence[int]) -> Iterator[list[int]]:
+def _branches(graph: LaunchGraph, members: Sequence[int]) -> Iterator[list[int]]:
     kind = graph.launches[members[0]].kind
     for head in (member for member in members if graph.launches[member].kind == kind):
         branch = [head]
@@ -88,7 +88,7 @@ def _branches(graph: Graph, members: Sequence[int]) -> Iterator[list[int]]:
         yield branch
 
 
-def _convolution(graph: Graph, members: Sequence[int], *, pooled: bool = False) -> tuple[KernelInvocation, list[int]]:
+def _convolution(graph: LaunchGraph, members: Sequence[int], *, pooled: bool = False) -> tuple[KernelInvocation, list[int]]:
     number = next(member for member in members if graph.launches[member].kind in CONVOLUTIONS)
     first = graph.launches[number]
     inputs, writers, scopes = list(first.inputs), list(graph.reads[number]), [first.scope]

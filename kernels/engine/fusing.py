@@ -27,11 +27,11 @@ from dataclasses import replace
 
 from ..errors import ModelError
 from ..network import Network
-from ..rewriting.fusion import Graph, Unit, fuse_pointwise
+from ..rewriting.fusion import FusionUnit, LaunchGraph, fuse_pointwise
 from . import absorbing
 from .absorbing import NORMS, PARALLEL
 from .fused import calibrated, halved, launch
-from .ported import CONVOLUTIONS, Copying
+from .ported import CONVOLUTIONS, CopyRewriter
 from .program import RUNTIME
 
 ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}
@@ -61,7 +61,7 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
     """
     if network.runtime:
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")
-    graph = Graph(network)
+    graph = LaunchGraph(network)
     try:
         made = _fused(network, graph, half=half or eight_bits)
         return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if eight_bits else made
@@ -69,7 +69,7 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
         raise ModelError(f"network {network.name!r:.80}: a launch lacks a member of its kind ({error!r:.80})") from error
 
 
-def _fused(network: Network, graph: Graph, *, half: bool) -> Network:
+def _fused(network: Network, graph: LaunchGraph, *, half: bool) -> Network:
     absorbing.quantize_once(graph)
     convolutions = [number for number in reversed(range(len(graph.launches))) if graph.launches[number].kind in CONVOLUTIONS]
     for number in convolutions:
@@ -91,15 +91,15 @@ def _fused(network: Network, graph: Graph, *, half: bool) -> Network:
         absorbing.norm_takes_in(graph, number)
     parallel = {number for number, unit in enumerate(graph.order()) if unit.kind == PARALLEL}
     made = graph.network(lambda unit: launch(graph, unit))
-    copied = Copying(halved(made) if half else made.launches, made.reads, parallel, half=half)
+    copied = CopyRewriter(halved(made) if half else made.launches, made.reads, parallel, half=half)
     return replace(made, calls=tuple(copied.launches), reads=tuple(copied.reads), runtime=RUNTIME)
 
 
-def _of_kind(graph: Graph, *kinds: str) -> list[int]:
+def _of_kind(graph: LaunchGraph, *kinds: str) -> list[int]:
     return [number for number, launch in enumerate(graph.launches) if launch.kind in kinds]
 
 
-def _attend(graph: Graph, number: int) -> None:
+def _attend(graph: LaunchGraph, number: int) -> None:
     after = graph.only_reader(number)
     if after is None or after[1] != 0 or graph.launches[after[0]].kind != "matmul":
         return
@@ -110,6 +110,6 @@ def _attend(graph: Graph, number: int) -> None:
         first = next((writer for writer in graph.reads[first] if writer >= 0), -1)
     if first < 0 or graph.launches[first].kind != "matmul" or not graph.only_reader(first):
         return
-    unit = Unit("attention")
+    unit = FusionUnit("attention")
     for member in (first, *between, after[0]):
         graph.merge(unit, graph.units[member])

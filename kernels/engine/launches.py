@@ -15,11 +15,11 @@ from ..errors import ModelError, UnsupportedOperator
 from ..kinds import KINDS, flops
 from ..network import KernelInvocation, Shape, numel, tensor_bytes
 from . import names
-from .layers import Layer
-from .ported import Opaque, Params, Ported, epilogue, operations, with_weights
+from .layers import EngineLayer
+from .ported import OpaqueLayer, Params, PortedLayer, epilogue, operations, with_weights
 
 
-def convolution(port: Ported) -> KernelInvocation:
+def convolution(port: PortedLayer) -> KernelInvocation:
     layer, image = port.layer, port.first()
     transposed = "deconv" in layer.type.lower()
     window, groups, filters = layer.sizes("Kernel"), layer.number("Groups", 1), layer.number("OutMaps")
@@ -49,13 +49,13 @@ def convolution(port: Ported) -> KernelInvocation:
     return replace(made, output=out, bytes=made.bytes - elsewhere)
 
 
-def _expression(port: Ported) -> tuple[str, ...]:
+def _expression(port: PortedLayer) -> tuple[str, ...]:
     """Epilogue of a kernel compiled for it; a product with its sigmoid is silu."""
     listed = "+".join(operations(port.layer, "PointWiseExpressionOperations")).replace("sigmoid+mul", "silu")
     return tuple(listed.split("+")) if listed else ()
 
 
-def convolution_and_pool(port: Ported) -> KernelInvocation:
+def convolution_and_pool(port: PortedLayer) -> KernelInvocation:
     layer, image, out = port.layer, port.first(), port.output.shape
     kernel, window = layer.sizes("ConvKernel"), layer.sizes("PoolingWindowSize")
     steps, pads = layer.sizes("ConvStride"), layer.sizes("ConvPrePadding")
@@ -74,7 +74,7 @@ def convolution_and_pool(port: Ported) -> KernelInvocation:
     return with_weights(port, "conv2d_pool2d", params, work, "Conv")
 
 
-def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
+def launch_of(layer: EngineLayer, made: Collection[str]) -> KernelInvocation | None:
     """Launch of a layer; None if it launches nothing.
 
     Tensors not in ``made``, the names that layers or the application write, are weights.
@@ -88,18 +88,18 @@ def launch_of(layer: Layer, made: Collection[str]) -> KernelInvocation | None:
     if name in names.NOTHING or name.startswith(("shape", "trainstation", "devicetoshape", "dummyshape")):
         return None
     if name in names.OPAQUE:
-        raise Opaque(names.OPAQUE[name])
+        raise OpaqueLayer(names.OPAQUE[name])
     said = names.family(layer.text("ParameterType"))
     rule, moves = _RULES.get(name) or _RULES.get(said), names.MOVES.get(name) or names.MOVES.get(said)
     if rule is None and moves is None:
         raise UnsupportedOperator(
             f"a layer of type {layer.type!r:.60} has no rule; give the ONNX file that the engine was built from"
         )
-    ported = Ported(layer, made)
+    ported = PortedLayer(layer, made)
     return rule(ported) if rule else _moved(ported, str(moves))
 
 
-def _pool(port: Ported) -> KernelInvocation:
+def _pool(port: PortedLayer) -> KernelInvocation:
     layer = port.layer
     how, rank = layer.text("PoolingType").upper(), len(port.first().shape) - 2
     if ("AVERAGE" not in how and how != "MAX") or rank not in (2, 3):
@@ -111,7 +111,7 @@ def _pool(port: Ported) -> KernelInvocation:
     return port.plain(f"{'max' if how == 'MAX' else 'avg'}_pool{rank}d", params)
 
 
-def _fully_connected(port: Ported) -> KernelInvocation:
+def _fully_connected(port: PortedLayer) -> KernelInvocation:
     count, _ = port.layer.weights("Weights")
     n = port.layer.number("OutMaps") or port.layer.number("NbOutputChannels") or (*port.output.shape, 0, 0)[1]
     if n < 1 or count % n:
@@ -124,7 +124,7 @@ def _fully_connected(port: Ported) -> KernelInvocation:
     return with_weights(port, "matmul", params | ({"epilogue": "+".join(ends)} if ends else {}), work)
 
 
-def _product(port: Ported) -> KernelInvocation:
+def _product(port: PortedLayer) -> KernelInvocation:
     out = port.output.shape
     operands = [tensor for tensor in port.layer.inputs if numel(tensor.shape) > 1]
     for one, other in permutations(operands[:6], 2):
@@ -168,7 +168,7 @@ def _sizes(one: Shape, other: Shape, out: Shape) -> tuple[int, int, int, int] | 
     return None
 
 
-def _fused(port: Ported) -> KernelInvocation:
+def _fused(port: PortedLayer) -> KernelInvocation:
     """A kernel that Myelin generated: its name lists the operations; up to the last reduction they work on all input."""
     layer = port.layer
     text = f"{layer.name} {layer.text('TacticName')}"
@@ -176,7 +176,7 @@ def _fused(port: Ported) -> KernelInvocation:
         return _attention(port)
     listed = names.myelin_operations(text)
     if not listed:
-        raise Opaque("its name does not list the operations that it fuses")
+        raise OpaqueLayer("its name does not list the operations that it fuses")
     last = max((at for at, name in enumerate(listed) if name in ("sum", "mean", "redu", "prod")), default=-1)
     shapes = [tensor.shape for tensor in (*layer.inputs, *layer.outputs)]
     written = names.largest([tensor.shape for tensor in layer.outputs])
@@ -195,7 +195,7 @@ def _fused(port: Ported) -> KernelInvocation:
     return port.launch("fused_reduction" if last >= 0 else "fused_pointwise", params, work)
 
 
-def _attention(port: Ported) -> KernelInvocation:
+def _attention(port: PortedLayer) -> KernelInvocation:
     """Heads of queries, keys and values: (batch, heads, length, size), the keys perhaps transposed."""
     if len(port.inputs) >= 3:
         query, key, value = (tensor.shape for tensor in port.inputs[:3])
@@ -205,19 +205,19 @@ def _attention(port: Ported) -> KernelInvocation:
             if key[-1] == query[-1] and key[-2] == value[-2]:
                 shapes = (query, key, value)
                 return port.launch("attention", {}, flops("attention", shapes, port.output.shape, {}), inputs=shapes)
-    raise Opaque("the shapes it reads do not say which are queries, keys and values")
+    raise OpaqueLayer("the shapes it reads do not say which are queries, keys and values")
 
 
-def _pointwise(port: Ported) -> KernelInvocation:
+def _pointwise(port: PortedLayer) -> KernelInvocation:
     kinds = operations(port.layer, "Operations")
     if not kinds:
-        raise Opaque("it does not list its operations")
+        raise OpaqueLayer("it does not list its operations")
     params: Params = {"kinds": "+".join(kinds)[:1000], "outputs": len(port.layer.outputs)}
     return port.launch("fused_pointwise", params, names.work_of(kinds, numel(port.output.shape)))
 
 
-def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
-    def rule(port: Ported) -> KernelInvocation:
+def _named(member: str, fallback: str) -> Callable[[PortedLayer], KernelInvocation]:
+    def rule(port: PortedLayer) -> KernelInvocation:
         said = (port.layer.text(member) or port.layer.text("ParameterSubType") or port.layer.text("Operation")).upper()
         name = said.removeprefix("K")
         kind = names.ACTIVATIONS.get(name) or names.OPERATIONS.get(name.lower(), "")
@@ -228,7 +228,7 @@ def _named(member: str, fallback: str) -> Callable[[Ported], KernelInvocation]:
     return rule
 
 
-def _reduction(port: Ported) -> KernelInvocation:
+def _reduction(port: PortedLayer) -> KernelInvocation:
     said = (port.layer.text("ReduceOperation") or port.layer.text("Operation") or port.layer.text("ParameterSubType")).lower()
     kind, image, out = names.REDUCTIONS.get(said.removeprefix("k"), ""), port.first().shape, port.output.shape
     if not kind:
@@ -245,7 +245,7 @@ def _reduction(port: Ported) -> KernelInvocation:
     return port.plain(kind, {"dim": tuple(dims) or tuple(range(len(image))), "keepdim": len(out) == len(image)})
 
 
-def _reformat(port: Ported) -> KernelInvocation:
+def _reformat(port: PortedLayer) -> KernelInvocation:
     before, after = port.first().dtype if port.inputs else port.output.dtype, port.output.dtype
     if before == after:
         return port.plain("clone")
@@ -254,7 +254,7 @@ def _reformat(port: Ported) -> KernelInvocation:
     return port.plain(kind)
 
 
-def _resized(port: Ported) -> KernelInvocation:
+def _resized(port: PortedLayer) -> KernelInvocation:
     how = (port.layer.text("InterpolationMode") or port.layer.text("ResizeMode") or port.layer.text("Mode")).lower()
     kinds = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
     found = next((kind for name, kind in kinds.items() if name in how), "")
@@ -263,16 +263,16 @@ def _resized(port: Ported) -> KernelInvocation:
     return port.plain(f"upsample_{found}2d")
 
 
-def _scale(port: Ported) -> KernelInvocation:
+def _scale(port: PortedLayer) -> KernelInvocation:
     kinds = ["mul", "add"]
     return with_weights(port, "fused_pointwise", {"kinds": "+".join(kinds), "outputs": 1}, 2 * numel(port.output.shape))
 
 
-def _row(kind: str) -> Callable[[Ported], KernelInvocation]:
+def _row(kind: str) -> Callable[[PortedLayer], KernelInvocation]:
     return lambda port: port.plain(kind)
 
 
-def _moved(port: Ported, kind: str) -> KernelInvocation:
+def _moved(port: PortedLayer, kind: str) -> KernelInvocation:
     if kind != "cat":
         return port.plain(kind)
     if not port.inputs:
@@ -285,7 +285,7 @@ def _moved(port: Ported, kind: str) -> KernelInvocation:
 _CONVOLUTIONS = (
     "convolution", "gemmconvolution", "depthwiseconvolution", "groupconvolution", "winogradconvolution", "jitconv", "conv",
 )  # fmt: skip
-_RULES: Mapping[str, Callable[[Ported], KernelInvocation]] = {
+_RULES: Mapping[str, Callable[[PortedLayer], KernelInvocation]] = {
     **dict.fromkeys((*_CONVOLUTIONS, "deconvolution", "gemmdeconvolution", "deconv", "fusedconvolution"), convolution),
     "convactpool": convolution_and_pool,
     **dict.fromkeys(("pooling", "pool"), _pool),

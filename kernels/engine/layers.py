@@ -47,7 +47,7 @@ class EngineTensor(SizedTensor):
 
 
 @dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """A layer of an engine: TensorRT's name (truncated if long), ``LayerType``, tensors, and the object's other members."""
 
     name: str
@@ -81,7 +81,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class EngineLayers:
-    layers: tuple[Layer, ...]
+    layers: tuple[EngineLayer, ...]
     bindings: tuple[str, ...]
 
 
@@ -97,7 +97,7 @@ def read_layers(stream: BinaryIO, account: Account) -> EngineLayers:
     Raises ModelError, ShapeError if a shape is not fixed, or BudgetExceeded.
     """
     text = JsonText(read_text(stream, account), account)
-    layers: list[Layer] = []
+    layers: list[EngineLayer] = []
     bindings: list[str] = []
 
     def layer(made: Any) -> None:
@@ -148,7 +148,7 @@ def short(name: str) -> str:
     return name if len(name) <= _NAME else name[: _NAME - 3] + "..."
 
 
-def _layer(made: Any, number: int, account: Account) -> Layer:
+def _layer(made: Any, number: int, account: Account) -> EngineLayer:
     if isinstance(made, str):
         raise ModelError(_NAMES_ONLY)
     if not isinstance(made, dict) or not isinstance(made.get("Name"), str):
@@ -161,7 +161,7 @@ def _layer(made: Any, number: int, account: Account) -> Layer:
     except ModelError as error:
         raise type(error)(f"layer {name!r:.120}: {error}") from error
     said = {member: value for member, value in made.items() if member not in ("Name", "LayerType", "Inputs", "Outputs")}
-    return Layer(name, made["LayerType"][:100], inputs, outputs, said)
+    return EngineLayer(name, made["LayerType"][:100], inputs, outputs, said)
 
 
 def _tensors(made: Any, account: Account) -> tuple[EngineTensor, ...]:

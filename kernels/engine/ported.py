@@ -10,18 +10,18 @@ from ..errors import BudgetExceeded, ModelError
 from ..kinds import flops
 from ..network import KernelInvocation, ParamValue, Shape, numel, tensor_bytes
 from . import names
-from .layers import EngineTensor, Layer
+from .layers import EngineLayer, EngineTensor
 
 _MOST_FLOPS = 1 << 62
 Params: TypeAlias = dict[str, ParamValue]
 
 
-class Opaque(Exception):
+class OpaqueLayer(Exception):
     """The file does not describe a layer's work."""
 
 
-class Ported:
-    def __init__(self, layer: Layer, made: Collection[str]) -> None:
+class PortedLayer:
+    def __init__(self, layer: EngineLayer, made: Collection[str]) -> None:
         self.layer = layer
         self.inputs = tuple(tensor for tensor in layer.inputs if tensor.name in made)
         self.constants = tuple(tensor for tensor in layer.inputs if tensor.name not in made)
@@ -64,13 +64,13 @@ class Ported:
             raise ModelError(f"it does not make a {kind} ({error!r:.80})") from error
 
 
-def with_weights(port: Ported, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
+def with_weights(port: PortedLayer, kind: str, params: Params, work: int, prefix: str = "") -> KernelInvocation:
     stored = [port.layer.weights(prefix + member) for member in ("Weights", "Bias")]
     moved = sum(tensor_bytes(count, dtype) for count, dtype in stored if dtype)
     return port.launch(kind, params, work, weight_bytes=moved, dtype=stored[0][1])
 
 
-def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
+def epilogue(layer: EngineLayer, activation: str, residual: bool) -> tuple[str, ...]:
     if activation not in names.NO_ACTIVATION:
         activation = names.ACTIVATIONS.get(activation, activation.lower())
     elif layer.number("HasReLU"):
@@ -80,7 +80,7 @@ def epilogue(layer: Layer, activation: str, residual: bool) -> tuple[str, ...]:
     return (*(["add"] if residual else []), *([activation] if activation else []))
 
 
-def operations(layer: Layer, member: str) -> list[str]:
+def operations(layer: EngineLayer, member: str) -> list[str]:
     said = layer.said.get(member, ())
     listed = [_operation(text) for text in said] if isinstance(said, list) else []
     return [names.OPERATIONS.get(name, name) for name in listed]
@@ -100,7 +100,7 @@ def own_kind(launch: KernelInvocation) -> str:
     return launch.kind.removesuffix("_relu").removesuffix("_add")
 
 
-class Copying:
+class CopyRewriter:
     """Rewrite an engine's launches with the necessary copies only.
 
     ``reads`` holds the writers of inputs, ``parallel`` the launches that are several convolutions of one tensor.

@@ -17,7 +17,7 @@ from ..network import DTYPE_BYTES, KernelInvocation, Network, TensorSpec
 from .launches import launch_of
 from .layers import EngineLayers, EngineTensor, read_layers, read_text, short
 from .names import family
-from .ported import Opaque
+from .ported import OpaqueLayer
 
 RUNTIME = "TensorRT"
 
@@ -42,7 +42,7 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
         account.step()
         try:
             launch = launch_of(layer, made)
-        except Opaque as error:
+        except OpaqueLayer as error:
             place = f"layer {layer.name!r:.300}, after {number} of {len(engine.layers)} layers"
             boundary = Boundary(f"tensorrt::{layer.type}", place, str(error))
             break

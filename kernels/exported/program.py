@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..budget import Account
-from ..declared import Declared
+from ..declared import DeclaredInput
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..network import DTYPE_BYTES
@@ -180,18 +180,18 @@ class ExportedProgram:
     def mentioned(self) -> set[str]:
         return {name for node in self._nodes for name in re.findall(r"'name': '(\w+)'", repr(node["inputs"]))}
 
-    def declared(self) -> list[Declared]:
+    def declared(self) -> list[DeclaredInput]:
         try:
             given = [spec["user_input"]["arg"] for spec in self._specs if "user_input" in spec]
             return [self._declared(argument["as_tensor"]["name"]) for argument in given if "as_tensor" in argument]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"{self._entry} is not laid out as torch.export writes it ({error!r:.120})") from error
 
-    def _declared(self, name: str) -> Declared:
+    def _declared(self, name: str) -> DeclaredInput:
         meta = self._metas[name]
         sizes = tuple(_open_size(size) for size in meta["sizes"])
         hints = [size["as_int"] if "as_int" in size else _hint(size) for size in meta["sizes"]]
-        return Declared(name, sizes, _TYPES.get(meta["dtype"], "?"), tuple(hints) if all(hints) else None)
+        return DeclaredInput(name, sizes, _TYPES.get(meta["dtype"], "?"), tuple(hints) if all(hints) else None)
 
     def _start(self, recorder: Recorder, inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         names: dict[str, Any] = {}

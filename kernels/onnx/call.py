@@ -13,7 +13,7 @@ from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
 from ..operators.registry import HOST_RULES, RULE_ERRORS, apply_rule, ill_typed
 from ..operators.values import Number, Tensor
-from .model import Node
+from .model import OnnxNode
 
 
 class NodeCall:
@@ -28,7 +28,7 @@ class NodeCall:
 
     __slots__ = ("aside", "inputs", "node", "recorder", "version")
 
-    def __init__(self, recorder: Recorder, node: Node, inputs: Sequence[Any], version: int) -> None:
+    def __init__(self, recorder: Recorder, node: OnnxNode, inputs: Sequence[Any], version: int) -> None:
         self.recorder = recorder
         self.node = node
         self.inputs = inputs

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..budget import Account
-from ..declared import Declared
+from ..declared import DeclaredInput
 from ..errors import BudgetExceeded, ModelError
 from ..operators.host.arrays import FEW
 from ..operators.values import Number
@@ -101,7 +101,7 @@ class TensorHeader:
 
 
 @dataclass
-class Node:
+class OnnxNode:
     """One operator call, with notes of PyTorch's exporters.
 
     Attributes:
@@ -119,7 +119,7 @@ class Node:
     scope: str = ""
     origin: str = ""
     line: str = ""
-    written: list[Node] = field(default_factory=list)
+    written: list[OnnxNode] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -127,12 +127,12 @@ class Node:
 
 
 @dataclass
-class Graph:
+class OnnxGraph:
     """Nodes in execution order, with inputs, weights and outputs."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[OnnxNode] = field(default_factory=list)
     weights: dict[str, TensorHeader] = field(default_factory=dict)
-    inputs: list[Declared] = field(default_factory=list)
+    inputs: list[DeclaredInput] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
 
@@ -142,7 +142,7 @@ class ModelFunction:
 
     inputs: Sequence[str]
     outputs: Sequence[str]
-    nodes: Sequence[Node]
+    nodes: Sequence[OnnxNode]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class OnnxModel:
         self._scopes: set[str] = set()
         self.functions: dict[str, ModelFunction] = {}
         self.versions: dict[str, int] = {}
-        graph: Graph | None = None
+        graph: OnnxGraph | None = None
         for item in wire.fields(0, wire.length):
             if item.number == 7 and item.wire == BYTES:
                 graph = self._graph(item, 0)
@@ -181,10 +181,10 @@ class OnnxModel:
             raise ModelError("not an ONNX file: it holds no graph (models of Core ML and of TensorFlow start like one)")
         self.graph = graph
 
-    def _graph(self, at: Field, depth: int) -> Graph:
+    def _graph(self, at: Field, depth: int) -> OnnxGraph:
         if depth > 8:
             raise BudgetExceeded("ONNX file: graphs are nested too deeply")
-        graph = Graph()
+        graph = OnnxGraph()
         wire = self._wire
         for item in wire.fields(at.value, at.end):
             if item.wire != BYTES:
@@ -209,7 +209,7 @@ class OnnxModel:
         name = domain = overload = ""
         inputs: list[str] = []
         outputs: list[str] = []
-        nodes: list[Node] = []
+        nodes: list[OnnxNode] = []
         for item in wire.fields(at.value, at.end):
             if item.number == 1:
                 name = wire.text(item)
@@ -226,11 +226,11 @@ class OnnxModel:
         if not overload:
             self.functions[f"{domain}::{name}"] = ModelFunction(inputs, outputs, nodes)
 
-    def _node(self, at: Field, depth: int) -> Node:
+    def _node(self, at: Field, depth: int) -> OnnxNode:
         self._nodes += 1
         if self._nodes > self._account.budget.calls:
             raise BudgetExceeded(f"ONNX file has more than {self._account.budget.calls} nodes")
-        node = Node()
+        node = OnnxNode()
         wire = self._wire
         for item in wire.fields(at.value, at.end):
             if item.number == 1:
@@ -260,7 +260,7 @@ class OnnxModel:
         self._scopes.add(scope)
         return scope
 
-    def _note(self, node: Node, at: Field) -> None:
+    def _note(self, node: OnnxNode, at: Field) -> None:
         parts = {item.number: item for item in self._wire.fields(at.value, at.end)}
         key = self._wire.text(parts[1]) if 1 in parts else ""
         if key == "pkg.torch.onnx.name_scopes" and 2 in parts:
@@ -333,7 +333,7 @@ class OnnxModel:
             raise ModelError(f"constant {name!r:.80} is of element type {code} of ONNX, which is not followed")
         return TensorHeader(name, tuple(sizes), TYPES[code], wire, tuple(parts), external)
 
-    def _declared(self, at: Field) -> Declared:
+    def _declared(self, at: Field) -> DeclaredInput:
         wire = self._wire
         name, code = "", 1
         sizes: tuple[int | str, ...] | None = None
@@ -344,7 +344,7 @@ class OnnxModel:
                 for kind in wire.fields(item.value, item.end):
                     if kind.number == 1 and kind.wire == BYTES:
                         code, sizes = self._tensor_type(kind)
-        return Declared(name, sizes, TYPES.get(code, f"element type {code}"))
+        return DeclaredInput(name, sizes, TYPES.get(code, f"element type {code}"))
 
     def _tensor_type(self, at: Field) -> tuple[int, tuple[int | str, ...] | None]:
         wire = self._wire
@@ -371,11 +371,11 @@ class OnnxModel:
         return code, None if sizes is None else tuple(sizes)
 
 
-def outer_names(node: Node) -> set[str]:
+def outer_names(node: OnnxNode) -> set[str]:
     """Names used by the graphs within a node, outer ones included."""
     names: set[str] = set()
     for graph in node.attributes.values():
-        if isinstance(graph, Graph):
+        if isinstance(graph, OnnxGraph):
             names.update(graph.outputs)
             for inner in graph.nodes:
                 names.update(inner.inputs, outer_names(inner))

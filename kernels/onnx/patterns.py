@@ -27,7 +27,7 @@ from typing import Any
 
 from ..budget import Account
 from ..errors import ModelError
-from .model import Graph, Node, TensorHeader, outer_names
+from .model import OnnxGraph, OnnxNode, TensorHeader, outer_names
 from .quantized import FLOATS
 from .templates import ANY, BY_LAST, DECIDED_BY_SHAPES, C, S, Template, has_attributes, is_close
 
@@ -38,12 +38,12 @@ _INDEXES, _LISTS = "aten.index", re.compile(r"\[[^\]]*\]")
 _NAMES = re.compile(r"%(\w+)")
 
 
-def with_copies(graph: Graph, account: Account) -> Graph:
+def with_copies(graph: OnnxGraph, account: Account) -> OnnxGraph:
     """Graph with a node for each noted copy that no node makes."""
     made = {name for node in graph.nodes for name in node.outputs} | set(graph.weights) | {item.name for item in graph.inputs}
     source: dict[str, str] = {}  # of each copy
     within: dict[str, str] = {}  # which call a value belongs to
-    nodes: list[Node] = []
+    nodes: list[OnnxNode] = []
     for node in graph.nodes:
         account.step()
         call, _, rest = node.origin.partition("(args = (")
@@ -60,12 +60,12 @@ def with_copies(graph: Graph, account: Account) -> Graph:
                 others = {name for name in node.inputs if name and name not in named and within.get(name) != call}
                 if len(others) == 1:
                     source[copy] = others.pop()
-                    nodes.append(Node("contiguous", "aten", inputs=[source[copy]], outputs=[copy], scope=node.scope))
+                    nodes.append(OnnxNode("contiguous", "aten", inputs=[source[copy]], outputs=[copy], scope=node.scope))
             spread = node.inputs[0] if node.inputs else ""
             if _SPREADS in node.origin and node.operator == "Reshape" and within.get(spread) == call:
                 copy = f"copy of {spread}"
                 source[copy] = spread
-                nodes.append(Node("contiguous", "aten", inputs=[spread], outputs=[copy], scope=node.scope))
+                nodes.append(OnnxNode("contiguous", "aten", inputs=[spread], outputs=[copy], scope=node.scope))
             if copy in source:
                 node = replace(node, inputs=[copy if name == source[copy] else name for name in node.inputs])
         nodes.append(node)
@@ -82,14 +82,14 @@ _COMMUTATIVE = frozenset({"Add", "Mul"})
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Cast"})
 
 
-def _read_by(node: Node) -> list[str]:
+def _read_by(node: OnnxNode) -> list[str]:
     return node.inputs[:1] if node.operator == "CastLike" else [*node.inputs, *sorted(outer_names(node))]
 
 
 class Rewriter:
     """Joins nodes of one graph into calls of PyTorch."""
 
-    def __init__(self, graph: Graph, account: Account, version: int = 0) -> None:
+    def __init__(self, graph: OnnxGraph, account: Account, version: int = 0) -> None:
         self._graph = graph
         self._version = version  # of ONNX's own operators
         self._account = account
@@ -116,9 +116,9 @@ class Rewriter:
                 )
         self._kept = set(graph.outputs)
         self._gone: set[int] = set()
-        self._made: dict[int, list[Node]] = {}
+        self._made: dict[int, list[OnnxNode]] = {}
 
-    def nodes(self) -> tuple[list[Node], frozenset[int]]:
+    def nodes(self) -> tuple[list[OnnxNode], frozenset[int]]:
         """Joined nodes, and identities of those that only compute places and launch nothing."""
         made = self._made
         # From the end, so that joined calls are as large as possible.
@@ -141,7 +141,7 @@ class Rewriter:
                     if any(FLOATS in self._graph.nodes[inner].attributes for inner in used):
                         details = {**details, FLOATS: 1}
                     written = [self._graph.nodes[inner] for inner in sorted(used)] if kind in DECIDED_BY_SHAPES else []
-                    call = Node(kind, "aten", node.name, inputs, node.outputs, details, node.scope, written=written)
+                    call = OnnxNode(kind, "aten", node.name, inputs, node.outputs, details, node.scope, written=written)
                     made[place] = [self._of_contiguous(call) if kind == "layer_norm" else call]
                     break
             else:
@@ -149,9 +149,9 @@ class Rewriter:
         silent = self._silent()
         return self._needed([node for place in sorted(made) for node in made[place]]), silent
 
-    def _needed(self, nodes: list[Node]) -> list[Node]:
+    def _needed(self, nodes: list[OnnxNode]) -> list[OnnxNode]:
         wanted, kept = set(self._kept), []
-        left: dict[str, Node] = {}
+        left: dict[str, OnnxNode] = {}
         for node in reversed(nodes):
             if node.operator == "assign" or any(name in wanted or name not in self._users for name in node.outputs):
                 wanted.update(node.inputs, outer_names(node))
@@ -160,7 +160,7 @@ class Rewriter:
                 left.update(dict.fromkeys(node.outputs, node))
         places = {id(node): place for place, node in enumerate(nodes)} if left else {}
         for node in kept:
-            more: dict[int, Node] = {}
+            more: dict[int, OnnxNode] = {}
             waiting = list(node.written)
             while waiting:
                 waiting += (found := [left[name] for name in waiting.pop().inputs if name in left])
@@ -168,11 +168,11 @@ class Rewriter:
             node.written[:0] = [more[place] for place in sorted(more)]
         return kept[::-1]
 
-    def _single(self, place: int, node: Node) -> list[Node]:
+    def _single(self, place: int, node: OnnxNode) -> list[OnnxNode]:
         if node.operator == "LayerNormalization":
             return [self._of_contiguous(node)]
         if node.operator == "Concat" and "aten._to_copy." in node.origin and "torch.complex" in node.origin:
-            return [Node("as_complex", "aten", node.name, node.inputs[:1], node.outputs, {}, node.scope)]
+            return [OnnxNode("as_complex", "aten", node.name, node.inputs[:1], node.outputs, {}, node.scope)]
         if node.operator == "DFT" and node.origin:  # one node for each dimension of a call
             around = (self._graph.nodes[at] for at in {self._maker.get(node.inputs[0], 0), *self._readers(node.outputs[0])})
             same = [other for other in around if other.operator == "DFT" and other.origin == node.origin]
@@ -186,17 +186,17 @@ class Rewriter:
                 return [turned]
         if self._writes_slice(node):
             details = {"fill": int(node.inputs[2] in self._sizes), "passed": int(self._is_passed_on(node.inputs[2]))}
-            return [Node("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
+            return [OnnxNode("assign", "aten", node.name, node.inputs, node.outputs, details | node.attributes, node.scope)]
         if node.operator == "Not" and "aten.ne." in node.origin:
             maker = self._maker.get(node.inputs[0])
             if maker is not None and self._graph.nodes[maker].operator == "Equal":  # which other nodes use, too
-                return [Node("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
+                return [OnnxNode("ne", "aten", node.name, self._graph.nodes[maker].inputs, node.outputs, {}, node.scope)]
         moved = node.operator == "Transpose" and (self._is_table(node) or self._is_picture(node))
         if moved or (node.operator == "Squeeze" and self._is_packed(node)):
             hidden = f"{node.outputs[0]}, as it lies"
-            first = Node(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
+            first = OnnxNode(node.operator, node.domain, node.name, node.inputs, [hidden], node.attributes, node.scope)
             details = {"assumed": int(self._is_picture(node))}  # some authors do without
-            return [first, Node("contiguous", "aten", node.name, [hidden], node.outputs, details, node.scope)]
+            return [first, OnnxNode("contiguous", "aten", node.name, [hidden], node.outputs, details, node.scope)]
         return [node]
 
     # Matching
@@ -364,7 +364,7 @@ class Rewriter:
             details |= {"causal": int(causal), "unmasked": int(given[3:4] in ([], ["None"]) and "attn_mask:" not in noted[2])}
         return details
 
-    def _is_packed(self, node: Node) -> bool:
+    def _is_packed(self, node: OnnxNode) -> bool:
         name = node.inputs[0] if node.inputs else ""
         for operator in ("Transpose", "Unsqueeze"):
             place = self._maker.get(name)
@@ -383,7 +383,7 @@ class Rewriter:
             place = self._maker.get(self._graph.nodes[place].inputs[0])
         return place is not None and self._graph.nodes[place].operator in ("ScatterND", "ScatterElements")
 
-    def _is_table(self, node: Node) -> bool:
+    def _is_table(self, node: OnnxNode) -> bool:
         name = node.inputs[0] if node.inputs else ""
         place = self._maker.get(name)
         if place is None or self._graph.nodes[place].operator != "Reshape":
@@ -394,21 +394,21 @@ class Rewriter:
             return False
         return picked.inputs[1] in self._sizes and not self._is_number(picked.inputs[1])
 
-    def _writes_slice(self, node: Node) -> bool:
+    def _writes_slice(self, node: OnnxNode) -> bool:
         if len(node.inputs) != 3 or node.inputs[1] not in self._sizes or node.attributes.get("reduction", "none") != "none":
             return False
         if node.operator == "ScatterElements":
             return "aten.select_scatter." in node.origin
         return node.operator == "ScatterND" and not self._is_masked(node)
 
-    def _is_masked(self, node: Node) -> bool:
+    def _is_masked(self, node: OnnxNode) -> bool:
         turned = self._maker.get(node.inputs[1])
         if turned is None or self._graph.nodes[turned].operator != "Transpose":
             return False
         found = self._maker.get(self._graph.nodes[turned].inputs[0])
         return found is not None and self._graph.nodes[found].operator == "NonZero"
 
-    def _is_picture(self, node: Node) -> bool:
+    def _is_picture(self, node: OnnxNode) -> bool:
         """True if it moves channels of tokens first for a convolution: most authors make that contiguous."""
         maker = self._maker.get(node.inputs[0]) if node.inputs else None
         if maker is None or self._graph.nodes[maker].operator != "Reshape":
@@ -417,7 +417,7 @@ class Rewriter:
         convolves = all(self._graph.nodes[place].operator == "Conv" for place in users)
         return node.attributes.get("perm") == [0, 3, 1, 2] and not node.origin and bool(users) and convolves
 
-    def _of_contiguous(self, norm: Node) -> Node:
+    def _of_contiguous(self, norm: OnnxNode) -> OnnxNode:
         """Norm that copies arithmetic results in another order than memory's.
 
         The author may have called ``contiguous`` before that, once for all norms (SD3), or not (DiT).
@@ -430,7 +430,7 @@ class Rewriter:
     def _readers(self, name: str) -> set[int]:
         return {place for place in self._users.get(name, ()) if self._graph.nodes[place].operator not in ("Shape", "Size")}
 
-    def _rolled(self, place: int) -> tuple[Node | None, set[int]]:
+    def _rolled(self, place: int) -> tuple[OnnxNode | None, set[int]]:
         """Two joined slices of one tensor as a ``roll``, whose rule checks sizes."""
         node = self._graph.nodes[place]
         makers = [self._maker.get(name) for name in node.inputs]
@@ -460,7 +460,7 @@ class Rewriter:
                 axes, used = earlier.attributes["axes"] + axes, used | more | {before}
                 source, turns = earlier.inputs[0], [*earlier.inputs[1:], *turns]
                 written = [earlier, *written]
-        made = Node("roll", "aten", node.name, [source, *turns], node.outputs, {"axes": axes}, node.scope, written=written)
+        made = OnnxNode("roll", "aten", node.name, [source, *turns], node.outputs, {"axes": axes}, node.scope, written=written)
         return made, used
 
     def _joins(self, place: int) -> bool:
@@ -492,7 +492,7 @@ class Rewriter:
                     silent.add(place)
         return frozenset(id(self._graph.nodes[place]) for place in silent)
 
-    def _only_prepared(self, place: int, source: Node) -> bool:
+    def _only_prepared(self, place: int, source: OnnxNode) -> bool:
         """True if a node's other operand is ready in PyTorch: a place of a slice, weights of a recurrent layer."""
         node = self._graph.nodes[place]
         data = node.inputs[0] if node.inputs else ""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ..budget import Account
-from ..declared import Declared
+from ..declared import DeclaredInput
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..operators.layout import dim_of, show
@@ -24,7 +24,7 @@ from ..operators.registry import RULE_ERRORS
 from ..operators.values import Tensor
 from . import attention, channels_last, indexing, layers, pointwise, quantized, shapes, vendor
 from .call import RULES, NodeCall, held, numbers_in
-from .model import AttributeReference, Graph, ModelFunction, Node, OnnxModel, outer_names
+from .model import AttributeReference, ModelFunction, OnnxGraph, OnnxModel, OnnxNode, outer_names
 from .patterns import Rewriter, with_copies
 from .quantized import FLOATS, in_eight_bits
 from .wire import Wire
@@ -79,7 +79,7 @@ class OnnxProgram:
     def mentioned(self) -> set[str]:
         return {name for node in self._model.graph.nodes for name in (*node.inputs, *outer_names(node))}
 
-    def declared(self) -> list[Declared]:
+    def declared(self) -> list[DeclaredInput]:
         graph = self._model.graph
         return [item for item in graph.inputs if item.name not in graph.weights]
 
@@ -108,7 +108,7 @@ class OnnxProgram:
             names[item.name] = tensor
         return names
 
-    def _run(self, recorder: Recorder, graph: Graph, names: Names) -> None:
+    def _run(self, recorder: Recorder, graph: OnnxGraph, names: Names) -> None:
         try:
             graph = in_eight_bits(in_order(graph), self._account)
             version = self._model.versions.get("", 0)
@@ -116,7 +116,7 @@ class OnnxProgram:
         except RULE_ERRORS as error:
             raise ModelError(f"ONNX file: a node lacks inputs or outputs of its operator ({error!r:.120})") from error
         for name, header in graph.weights.items():
-            recorder.weights[name] = names[name] = shapes.weight(NodeCall(recorder, Node("Constant"), (), 0), header)
+            recorder.weights[name] = names[name] = shapes.weight(NodeCall(recorder, OnnxNode("Constant"), (), 0), header)
         aside = Recorder(self._account)
         for number, node in enumerate(nodes):
             if not self._depth:
@@ -126,7 +126,7 @@ class OnnxProgram:
                 if isinstance(made, Tensor):
                     made.memory.writer = -1  # no launch of this list
 
-    def _step(self, recorder: Recorder, node: Node, names: Names, own: dict[str, Any]) -> None:
+    def _step(self, recorder: Recorder, node: OnnxNode, names: Names, own: dict[str, Any]) -> None:
         self.position = f"node {(node.name or node.key)[:80]}"
         self._account.step()
         if own:
@@ -152,7 +152,7 @@ class OnnxProgram:
         outputs = result if isinstance(result, tuple) else (result,)
         names.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
 
-    def _apply(self, recorder: Recorder, node: Node, inputs: list[Any], names: Names) -> Any:
+    def _apply(self, recorder: Recorder, node: OnnxNode, inputs: list[Any], names: Names) -> Any:
         call = NodeCall(recorder, node, inputs, self._model.versions.get(node.domain, 0))
         function = self._model.functions.get(f"{node.domain}::{node.operator}")
         if function is not None:
@@ -180,12 +180,12 @@ class OnnxProgram:
             raise
         return self._written(recorder, node, names) if made is NotImplemented else made
 
-    def _written(self, recorder: Recorder, node: Node, names: Names) -> Any:
+    def _written(self, recorder: Recorder, node: OnnxNode, names: Names) -> Any:
         for part in node.written:
             self._step(recorder, part, names, {})
         return tuple(names[name] for name in node.outputs)
 
-    def _aside(self, node: Node, names: Names, wanted: Sequence[str]) -> list[Any]:
+    def _aside(self, node: OnnxNode, names: Names, wanted: Sequence[str]) -> list[Any]:
         aside, inner, position, needed = Recorder(self._account), ChainMap({}, names), self.position, set(wanted)
         parts = []
         for part in reversed(node.written):
@@ -219,7 +219,7 @@ class OnnxProgram:
         return self._inner(recorder, graph, dict(names))
 
     def _inner(self, recorder: Recorder, graph: Any, names: Names) -> Any:
-        if not isinstance(graph, Graph):
+        if not isinstance(graph, OnnxGraph):
             raise ModelError("ONNX file: an If or a Loop without a graph")
         self._enter()
         outer = self.position
@@ -233,7 +233,7 @@ class OnnxProgram:
 
     def _loop(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         graph = call.attribute("body")
-        if not isinstance(graph, Graph) or not (call.given(0) or call.given(1)):
+        if not isinstance(graph, OnnxGraph) or not (call.given(0) or call.given(1)):
             raise ModelError("ONNX file: a Loop without a body, or without an end")
         rounds = int(call.numbers(0)[0]) if call.given(0) else _ENDLESS
         going: Any = call.inputs[1] if call.given(1) else held((), "bool", [True])
@@ -253,7 +253,7 @@ class OnnxProgram:
 
     def _scan(self, recorder: Recorder, call: NodeCall, names: Names) -> Any:
         graph, count = call.attribute("body"), call.attribute("num_scan_inputs", 0)
-        if not isinstance(graph, Graph) or not 0 < count <= len(call.inputs):
+        if not isinstance(graph, OnnxGraph) or not 0 < count <= len(call.inputs):
             raise ModelError("ONNX file: a Scan without a body, or without inputs")
         if call.version < 9:
             raise UnsupportedOperator("operator Scan of operator set 8 is not followed; export with a newer set")
@@ -313,7 +313,7 @@ def _truth(value: Any, what: str) -> bool:
     return bool(numbers[0])
 
 
-def in_order(graph: Graph) -> Graph:
+def in_order(graph: OnnxGraph) -> OnnxGraph:
     """Graph in topological order; converters may append nodes at the end."""
     maker = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs if name}
     needed = [
@@ -344,11 +344,11 @@ def in_order(graph: Graph) -> Graph:
     return replace(graph, nodes=[graph.nodes[place] for place in order])
 
 
-def _spelled(node: Node) -> str:
+def _spelled(node: OnnxNode) -> str:
     return node.key[:200] if "::" in node.key else f"onnx::{node.key[:200]}"
 
 
-def _filled(node: Node, own: dict[str, Any]) -> Node:
+def _filled(node: OnnxNode, own: dict[str, Any]) -> OnnxNode:
     given = node.attributes.items()
     attributes = {name: own.get(value.name) if isinstance(value, AttributeReference) else value for name, value in given}
     return replace(node, attributes=attributes)

@@ -18,7 +18,7 @@ from ..operators.layout import show
 from ..operators.values import Tensor
 from .call import NodeCall, onnx_operator
 from .layers import flipped
-from .model import TYPES, Graph, Node, TensorHeader, outer_names
+from .model import TYPES, OnnxGraph, OnnxNode, TensorHeader, outer_names
 
 FLOATS = "as floats"
 """Attribute of a node that works in 8 bits and makes floating-point numbers."""
@@ -35,7 +35,7 @@ _INTO, _FROM = "QuantizeLinear", "DequantizeLinear"
 _NARROW = frozenset({"uint8", "int8", *(name for name in PACKED_TYPES if name.startswith("float8"))})
 
 
-def in_eight_bits(graph: Graph, account: Account) -> Graph:
+def in_eight_bits(graph: OnnxGraph, account: Account) -> OnnxGraph:
     """Graph without conversions around 8-bit work."""
     if not any(node.operator == _FROM for node in graph.nodes):
         return graph
@@ -43,11 +43,11 @@ def in_eight_bits(graph: Graph, account: Account) -> Graph:
 
 
 class _Narrowing:
-    def __init__(self, graph: Graph, account: Account) -> None:
+    def __init__(self, graph: OnnxGraph, account: Account) -> None:
         self._graph = graph
         self._account = account
         self._maker = {name: node for node in graph.nodes for name in node.outputs if name}
-        self._users: dict[str, list[Node]] = {}
+        self._users: dict[str, list[OnnxNode]] = {}
         self._constant = set(graph.weights)
         for node in graph.nodes:
             for name in node.inputs:
@@ -57,9 +57,9 @@ class _Narrowing:
                 self._constant.update(node.outputs)
         self._ends: dict[str, bool] = {}
 
-    def graph(self) -> Graph:
+    def graph(self) -> OnnxGraph:
         narrow: set[str] = set()  # values of 8 bits
-        nodes: list[Node] = []
+        nodes: list[OnnxNode] = []
         for node in self._graph.nodes:
             self._account.step()
             if node.operator == _INTO and node.inputs[0] not in self._constant:
@@ -81,7 +81,7 @@ class _Narrowing:
         left = [node for node in nodes if node.operator not in (_INTO, _FROM) or read.intersection(node.outputs)]
         return replace(self._graph, nodes=left)
 
-    def _is_narrow(self, node: Node, narrow: set[str]) -> bool:
+    def _is_narrow(self, node: OnnxNode, narrow: set[str]) -> bool:
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.operator in _PRODUCTS:
@@ -97,14 +97,14 @@ class _Narrowing:
             return False
         return bool(read) and all(name in narrow for name in read)
 
-    def _conversion(self, name: str) -> Node | None:
+    def _conversion(self, name: str) -> OnnxNode | None:
         maker = self._maker.get(name)
         while maker is not None and maker.operator in _MOVES and name in self._constant:
             name = maker.inputs[0]
             maker = self._maker.get(name)
         return maker if maker is not None and maker.operator == _FROM else None
 
-    def _type_of(self, node: Node) -> str:
+    def _type_of(self, node: OnnxNode) -> str:
         source = node.inputs[0]
         if node.operator == _FROM and source not in self._graph.weights:
             before = self._maker.get(source)
@@ -117,7 +117,7 @@ class _Narrowing:
         value = self._graph.weights.get(name) if maker is None else maker.attributes.get("value")
         return value if isinstance(value, TensorHeader) else None
 
-    def _stored(self, name: str, nodes: list[Node]) -> str:
+    def _stored(self, name: str, nodes: list[OnnxNode]) -> str:
         maker = self._maker.get(name)
         moved = maker is not None and maker.operator != _FROM and name in self._constant
         if maker is None or (maker.operator != _FROM and not (moved and self._conversion(name))):
@@ -127,13 +127,13 @@ class _Narrowing:
             return source
         kept = f"{name}, as stored"
         if moved:
-            nodes.append(Node("stored", "aten", maker.name, [name, ""], [kept], {}, maker.scope))
+            nodes.append(OnnxNode("stored", "aten", maker.name, [name, ""], [kept], {}, maker.scope))
             return kept
         if not any(kept in node.outputs for node in nodes[-4:]):
             before = self._maker.get(source)
             inner = before.inputs[0] if before is not None and before.operator == _INTO else source
             bits = [source] if inner == source else [inner, before.inputs[2] if before and len(before.inputs) > 2 else ""]
-            nodes.append(Node("stored", "aten", maker.name, bits, [kept], {}, maker.scope))
+            nodes.append(OnnxNode("stored", "aten", maker.name, bits, [kept], {}, maker.scope))
         return kept
 
     def _ends_in_bits(self, name: str) -> bool:
@@ -144,7 +144,7 @@ class _Narrowing:
             self._ends[name] = bool(users) and name not in self._graph.outputs and all(map(self._goes_on, users))
         return self._ends[name]
 
-    def _goes_on(self, node: Node) -> bool:
+    def _goes_on(self, node: OnnxNode) -> bool:
         if node.operator == _INTO:
             return True
         return node.operator in _ALONE and bool(node.outputs) and self._ends_in_bits(node.outputs[0])

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from .model import Node
+from .model import OnnxNode
 from .quantized import FLOATS
 
 #: Any value; a constant of one number; a number that is known before the network runs; any operand, which is not followed.
@@ -103,7 +103,7 @@ def is_close(value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def has_attributes(node: Node, wanted: dict[str, Any]) -> bool:
+def has_attributes(node: OnnxNode, wanted: dict[str, Any]) -> bool:
     given = node.attributes
     for name, value in given.items():
         expected = wanted[name] if name in wanted else _DEFAULTS.get(name)

@@ -11,7 +11,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
 from ..network import PACKED_TYPES, Call, HostOp, KernelInvocation, ParamValue, Shape
-from .tracking import Tracking
+from .tracking import PassState
 from .values import HostValue, Number, Tensor
 
 
@@ -39,7 +39,7 @@ class Recorder:
         self.reads: list[tuple[int, ...]] = []
         self.scope = ""
         self._instead = ""
-        self.tracking = Tracking()
+        self.tracking = PassState()
         self.weights: dict[str, Tensor] = {}
 
     def tensor(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..errors import ShapeError, UnsupportedOperator
 from .recorder import DataDependent, Recorder
-from .values import Device, ScriptObject, Tensor
+from .values import ScriptObject, Tensor, TensorDevice
 
 Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)
@@ -42,7 +42,7 @@ _CHECKS: dict[str, Check] = {
     "str | None": lambda value: value is None or isinstance(value, str),
     "Tensor": lambda value: isinstance(value, Tensor),
     "Tensor | None": lambda value: value is None or isinstance(value, Tensor),
-    "Device": lambda value: isinstance(value, Device),
+    "Device": lambda value: isinstance(value, TensorDevice),
     "list[Any]": lambda value: isinstance(value, list),
     "dict[Any, Any]": lambda value: isinstance(value, dict),
     "Sequence[Any]": lambda value: isinstance(value, (list, tuple)),

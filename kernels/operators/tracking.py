@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .values import Containers, Memory, Tensor, tensors_in
+from .values import Containers, Storage, Tensor, tensors_in
 
 #: Operators whose calls never equal other calls, nor earlier ones.
 UNREPEATABLE = frozenset(
@@ -40,36 +40,36 @@ _ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
 
 @dataclass(frozen=True)
-class Alike:
+class RepeatedLaunches:
     """Launches that repeat earlier ones, and the memory that must not have been written since."""
 
     first: int
     second: int
     count: int
-    read: tuple[Memory, ...]
-    made: tuple[tuple[Memory, Memory], ...]
+    read: tuple[Storage, ...]
+    made: tuple[tuple[Storage, Storage], ...]
 
 
 @dataclass(frozen=True)
-class Neutral:
+class NeutralLaunch:
     """Launch that changes nothing, so that its input can replace its result."""
 
     launch: int
     writer: int
-    source: Memory
-    made: Memory
+    source: Storage
+    made: Storage
 
 
 @dataclass(frozen=True)
-class Folded:
+class ConstantLaunches:
     """Launches on constants alone, which the JIT runs before the network."""
 
     launches: range
-    memory: tuple[Memory, ...]
+    memory: tuple[Storage, ...]
 
 
 @dataclass(frozen=True)
-class Joined:
+class Concatenation:
     """``cat``: its block, its dimension as written, and its list of operands."""
 
     block: int
@@ -80,14 +80,14 @@ class Joined:
 @dataclass
 class _Loop:
     ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
-    carried: list[Memory] = field(default_factory=list)
+    carried: list[Storage] = field(default_factory=list)
     start: int = 0
     small: bool = False
     unrolled: bool = False
 
 
 @dataclass
-class Tracking:
+class PassState:
     """Data of one forward pass.
 
     Attributes:
@@ -105,12 +105,12 @@ class Tracking:
     needs: dict[int, list[int]] = field(default_factory=dict)
     before: dict[int, list[int]] = field(default_factory=dict)
     lasting: set[int] = field(default_factory=set)
-    alias: list[tuple[Memory, ...]] = field(default_factory=list)
+    alias: list[tuple[Storage, ...]] = field(default_factory=list)
     either: list[tuple[set[int], set[int]]] = field(default_factory=list)
-    alike: list[Alike] = field(default_factory=list)
-    neutral: list[Neutral] = field(default_factory=list)
-    folded: list[Folded] = field(default_factory=list)
-    joined: dict[int, Joined] = field(default_factory=dict)
+    alike: list[RepeatedLaunches] = field(default_factory=list)
+    neutral: list[NeutralLaunch] = field(default_factory=list)
+    folded: list[ConstantLaunches] = field(default_factory=list)
+    joined: dict[int, Concatenation] = field(default_factory=dict)
     containers: Containers = field(default_factory=Containers)
     _blocks: list[dict[Any, tuple[list[Tensor], int, int, Any]]] = field(default_factory=lambda: [{}])
     _places: list[int] = field(default_factory=lambda: [0])
@@ -234,7 +234,7 @@ class Tracking:
             elif not start <= memory.writer < end:
                 self.overwritten(memory, end - 1)
 
-    def overwritten(self, memory: Memory, launch: int) -> None:
+    def overwritten(self, memory: Storage, launch: int) -> None:
         if memory.writer >= 0:
             self.before.setdefault(launch, []).append(memory.writer)
         if memory.outside:
@@ -279,7 +279,7 @@ class Tracking:
             self.needs.setdefault(first, []).extend(given)
             if name == "cat":
                 dim = args[1] if len(args) > 1 else options.get("dim", 0)
-                self.joined[launches.start] = Joined(self._places[-1], dim, args[0])
+                self.joined[launches.start] = Concatenation(self._places[-1], dim, args[0])
         elif name in ("builtin::print", "Print"):
             self.lasting.update(given)
         elif given and made is not None and name not in _ASKS_NOTHING and not tensors_in(made):
@@ -302,7 +302,7 @@ class Tracking:
                     read = tuple(tensor.memory for tensor in tensors_in(call))
                     pairs = tuple((one.memory, other.memory) for one, other in zip(earlier, results, strict=True))
                     if count:
-                        self.alike.append(Alike(first, launches.start, count, read, pairs))
+                        self.alike.append(RepeatedLaunches(first, launches.start, count, read, pairs))
                 return
         # Equal numbers may come from different tensors. The arguments are held, so that no other tensor takes their identity.
         if tensors_in(call):
@@ -313,14 +313,14 @@ class Tracking:
             return
         if (source.shape, source.dtype) == (made.shape, made.dtype):
             made.same = source.same or source
-            self.neutral.append(Neutral(launches.start, source.memory.writer, source.memory, made.memory))
+            self.neutral.append(NeutralLaunch(launches.start, source.memory.writer, source.memory, made.memory))
 
     def fold(self, args: Sequence[Any], made: Any, launches: range) -> None:
         results = tensors_in(made)
         for tensor in results:
             tensor.constant = True
         if launches:
-            self.folded.append(Folded(launches, tuple(tensor.memory for tensor in (*tensors_in(args), *results))))
+            self.folded.append(ConstantLaunches(launches, tuple(tensor.memory for tensor in (*tensors_in(args), *results))))
 
 
 def writers_of(values: Iterable[Any]) -> set[int]:

@@ -52,7 +52,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
-class Memory:
+class Storage:
     """Memory of a tensor and all its views.
 
     Attributes:
@@ -99,7 +99,7 @@ class Tensor:
         requires_grad: bool = False,
         value: HostValue | None = None,
         load: Callable[[], Sequence[Number]] | None = None,
-        memory: Memory | None = None,
+        memory: Storage | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -108,7 +108,7 @@ class Tensor:
         self.requires_grad = requires_grad
         self.value = value
         self.load = load
-        self.memory = Memory(parameter) if memory is None else memory
+        self.memory = Storage(parameter) if memory is None else memory
         self.same: Tensor | None = None
         self.constant = False
 
@@ -219,11 +219,11 @@ class ScriptObject:
         return f"{self.type_name.rsplit('.', 1)[-1]}({self.path or ''})"
 
 
-class Record(tuple[Any, ...]):
+class NamedTupleValue(tuple[Any, ...]):
     fields: tuple[str, ...]
 
     @classmethod
-    def of(cls, names: Sequence[str], items: Sequence[Any]) -> Record:
+    def of(cls, names: Sequence[str], items: Sequence[Any]) -> NamedTupleValue:
         record = cls(items)
         record.fields = tuple(names)
         return record
@@ -263,7 +263,7 @@ class EnumValue:
         return hash((self.type_name, self.value))
 
 
-class Device:
+class TensorDevice:
     """Device; all tensors are assumed on the accelerator."""
 
     __slots__ = ("index", "type")
@@ -273,13 +273,13 @@ class Device:
         self.index = index
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and other.type == self.type
+        return isinstance(other, TensorDevice) and other.type == self.type
 
     def __hash__(self) -> int:
         return hash(self.type)
 
 
-ACCELERATOR = Device("cuda", 0)
+ACCELERATOR = TensorDevice("cuda", 0)
 
 
 _FOLLOWED = frozenset(("append", "insert", "_set_item"))
@@ -287,7 +287,7 @@ _OTHERS = frozenset(("extend", "pop", "popitem", "clear", "reverse", "__delitem_
 
 
 @dataclass
-class _Held:
+class _ContainerReference:
     """Container, held so that no other takes its identity."""
 
     container: Any
@@ -295,14 +295,14 @@ class _Held:
     changed: bool = False
     closed: bool = False
     writers: set[int] = field(default_factory=set)
-    memory: list[Memory] = field(default_factory=list)
+    memory: list[Storage] = field(default_factory=list)
 
 
 class Containers:
     """Changes, reads and contents of containers."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _ContainerReference] = {}
 
     def given(self, name: str, args: Sequence[Any], straight: bool) -> None:
         """Record an operator's arguments before its call; ``straight`` if outside blocks."""
@@ -312,7 +312,7 @@ class Containers:
             changes = place == 0 and (name in _FOLLOWED or name in _OTHERS)
             if not changes and not tensors_in(value):
                 continue
-            held = self._held.setdefault(id(value), _Held(value))
+            held = self._held.setdefault(id(value), _ContainerReference(value))
             if changes:
                 held.memory += [tensor.memory for tensor in tensors_in(args)]
                 held.closed |= held.read or not straight or name in _OTHERS or type(value) is dict
@@ -324,7 +324,7 @@ class Containers:
     def has_changed(self, container: Any) -> bool:
         return id(container) in self._held and self._held[id(container)].changed
 
-    def mixed(self) -> list[Memory]:
+    def mixed(self) -> list[Storage]:
         """Memory of tensors that are or were in changing containers."""
         return [memory for held in self._held.values() for memory in held.memory]
 

@@ -77,7 +77,7 @@ _MOST_OPERANDS = 128
 
 
 @dataclass(eq=False)
-class Unit:
+class FusionUnit:
     kind: str
     members: list[int] = field(default_factory=list)
 
@@ -93,13 +93,13 @@ def fuse(network: Network) -> Network:
         raise ModelError(
             f"network {network.name!r:.80} is listed as {network.runtime} launches it: nothing is left for PyTorch to fuse"
         )
-    graph = Graph(network)
+    graph = LaunchGraph(network)
     _fuse_convolutions(graph)
     fuse_pointwise(graph)
     return graph.network()
 
 
-class Graph:
+class LaunchGraph:
     def __init__(self, network: Network) -> None:
         if network.launches and not network.reads:
             raise ModelError(
@@ -114,8 +114,8 @@ class Graph:
             for place, writer in enumerate(writers):
                 if writer >= 0:
                     self.readers[writer].append((reader, place))
-        self.units = [Unit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
-        self.merged: set[Unit] = set()
+        self.units = [FusionUnit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
+        self.merged: set[FusionUnit] = set()
 
     def passed_on(self, reader: int, place: int) -> bool:
         """True if an input is its writer's output, and no other view of it."""
@@ -126,14 +126,14 @@ class Graph:
         readers = self.readers[writer]
         return readers[0] if len(readers) == 1 and self.passed_on(*readers[0]) else None
 
-    def merge(self, unit: Unit, other: Unit) -> None:
+    def merge(self, unit: FusionUnit, other: FusionUnit) -> None:
         for number in other.members:
             self.units[number] = unit
         unit.members = sorted(unit.members + other.members)
         self.merged.discard(other)
         self.merged.add(unit)
 
-    def reaches(self, start: Unit, goal: Unit) -> bool:
+    def reaches(self, start: FusionUnit, goal: FusionUnit) -> bool:
         """True if the goal needs a third unit's work on the start's results, or sees these through a view."""
         horizon = self._horizon(goal.members[-1])
         waiting, seen = [start], {start}
@@ -157,7 +157,7 @@ class Graph:
             horizon = max([horizon, *(unit.members[-1] for unit in self.merged if unit.members[0] < horizon)])
         return horizon
 
-    def network(self, launch: Callable[[Unit], tuple[KernelInvocation, list[int]]] | None = None) -> Network:
+    def network(self, launch: Callable[[FusionUnit], tuple[KernelInvocation, list[int]]] | None = None) -> Network:
         """The network of the units, each as early as its inputs allow; ``launch`` makes a unit's launch, by default
         :meth:`launch`.
         """
@@ -181,10 +181,10 @@ class Graph:
         calls += before.get(len(self.launches), ())
         return replace(self._network, calls=tuple(calls), reads=tuple(reads))
 
-    def order(self) -> list[Unit]:
+    def order(self) -> list[FusionUnit]:
         units = list({id(unit): unit for unit in self.units}.values())
         needed = {id(unit): set(self._sources(unit)) for unit in units}
-        users: dict[int, list[Unit]] = {}
+        users: dict[int, list[FusionUnit]] = {}
         for unit in units:
             for source in needed[id(unit)]:
                 users.setdefault(source, []).append(unit)
@@ -200,13 +200,13 @@ class Graph:
                     heapq.heappush(ready, (user.members[-1], user))
         return order
 
-    def _sources(self, unit: Unit) -> Iterator[int]:
+    def _sources(self, unit: FusionUnit) -> Iterator[int]:
         for member in unit.members:
             for writer in self.reads[member]:
                 if writer >= 0 and self.units[writer] is not unit:
                     yield id(self.units[writer])
 
-    def launch(self, unit: Unit) -> tuple[KernelInvocation, list[int]]:
+    def launch(self, unit: FusionUnit) -> tuple[KernelInvocation, list[int]]:
         if len(unit.members) == 1:
             return self.launches[unit.members[0]], list(self.reads[unit.members[0]])
         members = [self.launches[number] for number in unit.members]
@@ -246,7 +246,7 @@ class Graph:
         return made, writers
 
 
-def _fuse_convolutions(graph: Graph) -> None:
+def _fuse_convolutions(graph: LaunchGraph) -> None:
     made = {row.members: row.name for row in KINDS.values() if row.members}
     convolutions = {members[0] for members in made}
     for number, launch in enumerate(graph.launches):
@@ -261,7 +261,7 @@ def _fuse_convolutions(graph: Graph) -> None:
             chain.append(reader[0])
         kind = made.get(tuple(graph.launches[member].kind for member in chain))
         if kind is not None:
-            unit = Unit(kind)
+            unit = FusionUnit(kind)
             for member in chain:
                 graph.merge(unit, graph.units[member])
 
@@ -270,7 +270,7 @@ def adds_like(launch: KernelInvocation, convolution: KernelInvocation) -> bool:
     return launch.kind == "add" and set(launch.inputs) == {convolution.output} and launch.dtype == written_type(convolution)
 
 
-def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
+def fuse_pointwise(graph: LaunchGraph, kept: Collection[str] = ()) -> None:
     for number in reversed(range(len(graph.launches))):
         unit = graph.units[number]
         while _joins(graph, unit, kept) and (source := _next_source(graph, unit, kept)) is not None:
@@ -284,7 +284,7 @@ def fuse_pointwise(graph: Graph, kept: Collection[str] = ()) -> None:
             previous = group
 
 
-def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
+def _joins(graph: LaunchGraph, unit: FusionUnit, kept: Collection[str]) -> bool:
     if unit.kind == POINTWISE_GROUP:
         return True
     if len(unit.members) > 1 or unit.kind in kept:
@@ -297,7 +297,7 @@ def _joins(graph: Graph, unit: Unit, kept: Collection[str]) -> bool:
     return not types & _UNFUSIBLE_TYPES
 
 
-def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None:
+def _next_source(graph: LaunchGraph, unit: FusionUnit, kept: Collection[str]) -> FusionUnit | None:
     writers = {
         writer
         for member in unit.members
@@ -311,12 +311,12 @@ def _next_source(graph: Graph, unit: Unit, kept: Collection[str]) -> Unit | None
     return None
 
 
-def _few_operands(graph: Graph, first: Unit, second: Unit) -> bool:
+def _few_operands(graph: LaunchGraph, first: FusionUnit, second: FusionUnit) -> bool:
     operands = sum(len(graph.launches[member].inputs) + 1 for unit in (first, second) for member in unit.members)
     return operands <= _MOST_OPERANDS
 
 
-def _independent(graph: Graph, first: Unit, second: Unit) -> bool:
+def _independent(graph: LaunchGraph, first: FusionUnit, second: FusionUnit) -> bool:
     for writer, reader in ((first, second), (second, first)):
         if any(graph.units[number] is writer for member in reader.members for number in graph.reads[member] if number >= 0):
             return False

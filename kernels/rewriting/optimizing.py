@@ -25,7 +25,7 @@ from ..network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
 
 
 @dataclass(frozen=True)
-class Flow:
+class DataFlow:
     """Dependencies of a network's launches.
 
     Attributes:
@@ -47,7 +47,7 @@ class Flow:
     joinable: Mapping[int, object]
 
 
-def optimize(network: Network, flow: Flow) -> Network:
+def optimize(network: Network, flow: DataFlow) -> Network:
     """The network without the launches that the JIT removes. If its list ends early, all that leads there is needed."""
     launches = list(network.launches)
     reads = [tuple(_standing(writer, flow.same) for writer in writers) for writers in network.reads]
@@ -73,7 +73,7 @@ def _standing(launch: int, same: Mapping[int, int]) -> int:
     return launch
 
 
-def _needed(flow: Flow) -> set[int]:
+def _needed(flow: DataFlow) -> set[int]:
     # Visited launches are removed: a loop makes one call of a hundred thousand launches.
     calls: dict[int, list[int]] = {}
     for launch, first in enumerate(flow.together):
@@ -104,7 +104,7 @@ def _needed(flow: Flow) -> set[int]:
     return needed
 
 
-def _join_nested(launches: list[KernelInvocation], reads: list[tuple[int, ...]], kept: set[int], flow: Flow) -> None:
+def _join_nested(launches: list[KernelInvocation], reads: list[tuple[int, ...]], kept: set[int], flow: DataFlow) -> None:
     readers = Counter(writer for launch in kept for writer in reads[launch])
     apart = {*flow.results, *(writer for before in flow.before.values() for writer in before)}
     for number in sorted(kept):

@@ -63,11 +63,11 @@ def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str,
     return made
 
 
-class _Nothing:
+class _NoValue:
     """No value could be made."""
 
 
-_NOTHING = _Nothing()
+_NOTHING = _NoValue()
 #: Types of plain values, by their names in TorchScript.
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),

@@ -15,7 +15,7 @@ from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators import rule_of
 from ..operators.recorder import Recorder
 from ..operators.registry import apply_rule
-from ..operators.values import EnumValue, Record, ScriptObject, Tensor, tensors_in
+from ..operators.values import EnumValue, NamedTupleValue, ScriptObject, Tensor, tensors_in
 from .closures import LINE, Frame
 from .source import NEWEST, ClassSource, FunctionSource, SourceTree, parse_source, upgrades
 from .statements import Function, Translator
@@ -136,7 +136,7 @@ class Interpreter:
             names = list(target.fields)
             values = [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
             values += [self.class_value(callee, name) for name in names[len(values) :]]
-            return Record.of(names, values)
+            return NamedTupleValue.of(names, values)
         made = ScriptObject(callee.name)
         self.call_method(made, "__init__", args, kwargs)
         return made
@@ -164,7 +164,7 @@ class Interpreter:
             if self._restored(target) and name in target.attributes:
                 return target.attributes[name]
             return self.class_value(self.reference(target.type_name), name)
-        if isinstance(target, Record) and name in target.fields:
+        if isinstance(target, NamedTupleValue) and name in target.fields:
             return target[target.fields.index(name)]
         if isinstance(target, Reference):
             return self.class_value(target, name)

@@ -13,7 +13,7 @@ from ..operators.values import ScriptObject
 from .closures import LINE, Expression, Frame, Statement, refusal, truth
 from .expressions import ExpressionTranslator
 from .source import FunctionSyntax
-from .watching import Names, is_literal, names_in, rename, watched_branches
+from .watching import NameUses, is_literal, names_in, rename, watched_branches
 
 _NEXT, _BREAK, _CONTINUE = None, "break", "continue"
 
@@ -203,7 +203,7 @@ class Translator(ExpressionTranslator):
         account = self._account
         tracking = self._runtime.recorder.tracking
         loop = id(node)
-        found = names_in(node, "body") if tracking.comparing else Names()
+        found = names_in(node, "body") if tracking.comparing else NameUses()
 
         def execute(frame: Frame) -> Any:
             sequence = items(frame)

@@ -14,7 +14,7 @@ from typing import Any
 from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
 from ..network import DTYPE_BYTES
-from ..operators.values import Device, EnumValue, ScriptObject, Tensor
+from ..operators.values import EnumValue, ScriptObject, Tensor, TensorDevice
 
 #: Storage classes a tensor may refer to, and the element types they hold.
 STORAGES = {
@@ -220,8 +220,8 @@ class _Unpickler:
             raise TypeError("an ordered dictionary is made empty")
         return {}
 
-    def device(self, kind: Any, index: Any = None) -> Device:
-        return Device(str(kind)[:32], index if isinstance(index, int) else None)
+    def device(self, kind: Any, index: Any = None) -> TensorDevice:
+        return TensorDevice(str(kind)[:32], index if isinstance(index, int) else None)
 
     def parameter(self, tensor: Any, *_: Any) -> Any:
         return tensor

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..operators.recorder import Recorder
-from ..operators.tracking import UNREPEATABLE, Tracking
-from ..operators.values import Memory, Tensor, tensors_in
-from ..rewriting.optimizing import Flow
+from ..operators.tracking import UNREPEATABLE, PassState
+from ..operators.values import Storage, Tensor, tensors_in
+from ..rewriting.optimizing import DataFlow
 from .closures import Expression, Frame, Runtime, Statement, truth
 
 
-def flow_of(tracking: Tracking, result: Any) -> Flow:
+def flow_of(tracking: PassState, result: Any) -> DataFlow:
     """Launches that the results need, and replacements of launches, as far as the JIT's caution allows."""
     given = list(tensors_in(result))
-    return Flow(
+    return DataFlow(
         results={tensor.memory.writer for tensor in given if tensor.memory.writer >= 0}
         | tracking.lasting
         | tracking.containers.needed(),
@@ -30,7 +30,7 @@ def flow_of(tracking: Tracking, result: Any) -> Flow:
     )
 
 
-def _joinable(tracking: Tracking) -> dict[int, tuple[int, int]]:
+def _joinable(tracking: PassState) -> dict[int, tuple[int, int]]:
     """Block and dimension (as written) of every ``cat`` whose list is never changed; two that join must agree in both."""
     return {
         launch: (note.block, note.dim)
@@ -40,17 +40,17 @@ def _joinable(tracking: Tracking) -> dict[int, tuple[int, int]]:
 
 
 class _Aliases:
-    def __init__(self, handed_out: Iterable[Memory]) -> None:
-        self._same: dict[int, Memory] = {}
+    def __init__(self, handed_out: Iterable[Storage]) -> None:
+        self._same: dict[int, Storage] = {}
         self._seen = {id(memory) for memory in handed_out}
         self._overwritten: set[int] = set()
 
-    def _one(self, memory: Memory) -> Memory:
+    def _one(self, memory: Storage) -> Storage:
         while id(memory) in self._same:
             memory = self._same[id(memory)]
         return memory
 
-    def unite(self, first: Memory, second: Memory) -> None:
+    def unite(self, first: Storage, second: Storage) -> None:
         first, second = self._one(first), self._one(second)
         if first is second:
             return
@@ -60,21 +60,21 @@ class _Aliases:
             self._overwritten.add(id(first))
         self._same[id(second)] = first
 
-    def is_overwritten(self, memory: Memory) -> bool:
+    def is_overwritten(self, memory: Storage) -> bool:
         memory = self._one(memory)
         return memory.overwritten or id(memory) in self._overwritten
 
-    def _is_seen(self, memory: Memory) -> bool:
+    def _is_seen(self, memory: Storage) -> bool:
         memory = self._one(memory)
         return memory.outside or id(memory) in self._seen
 
-    def may_become_one(self, first: Memory, second: Memory) -> bool:
+    def may_become_one(self, first: Storage, second: Storage) -> bool:
         if self.is_overwritten(first) or self.is_overwritten(second):
             return False
         return not (self._is_seen(first) and self._is_seen(second))
 
 
-def _standing(tracking: Tracking, given: Sequence[Tensor]) -> dict[int, int]:
+def _standing(tracking: PassState, given: Sequence[Tensor]) -> dict[int, int]:
     aliases = _Aliases(tensor.memory for tensor in given)
     for group in tracking.alias:
         for memory in group[1:]:
@@ -199,7 +199,7 @@ def rename(frame: Frame, variables: Iterable[str]) -> None:
             frame[name] = value.renamed()
 
 
-class Names:
+class NameUses:
     """Names in a piece of code: those it reads, those it sets, and those it reads in parts that the JIT keeps anyway.
 
     Such parts are errors, and a branch with loops. A name used only for its number of dimensions is not read.
@@ -213,30 +213,30 @@ class Names:
         self.kept: set[str] = set()
         self.loops = False
 
-    def add(self, other: Names) -> None:
+    def add(self, other: NameUses) -> None:
         self.loaded |= other.loaded
         self.stored |= other.stored
         self.kept |= other.kept
         self.loops |= other.loops
 
 
-def names_in(node: ast.stmt, part: str = "") -> Names:
+def names_in(node: ast.stmt, part: str = "") -> NameUses:
     if "names" not in vars(node):
         _collect(node)
-    found: dict[str, Names] = vars(node)["names"]
+    found: dict[str, NameUses] = vars(node)["names"]
     return found[part]
 
 
-def _collect(node: ast.stmt) -> Names:
-    whole, parts = Names(), {}
+def _collect(node: ast.stmt) -> NameUses:
+    whole, parts = NameUses(), {}
     for part in ("body", "orelse"):
-        names = parts[part] = Names()
+        names = parts[part] = NameUses()
         for statement in getattr(node, part, ()):
             if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.FunctionDef)):
                 names.add(_collect(statement))
                 names.loops |= isinstance(statement, (ast.For, ast.While))
             elif isinstance(statement, ast.Raise):
-                own = Names()
+                own = NameUses()
                 _read(statement, own)
                 names.kept |= own.loaded
             else:
@@ -251,7 +251,7 @@ def _collect(node: ast.stmt) -> Names:
     return whole
 
 
-def _read(node: ast.AST, names: Names) -> None:
+def _read(node: ast.AST, names: NameUses) -> None:
     waiting: list[ast.AST] = [node]
     while waiting:
         node = waiting.pop()

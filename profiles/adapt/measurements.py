@@ -39,7 +39,7 @@ _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 
 class Figures(Protocol):
-    """Columns of a table: :class:`~jetdvfs.profiles.adapt.measurements.Rows`."""
+    """Columns of a table: :class:`~jetdvfs.profiles.adapt.measurements.MeasurementRows`."""
 
     @property
     def what(self) -> NDArray[np.int64]: ...
@@ -54,7 +54,7 @@ class Figures(Protocol):
     def value(self) -> NDArray[np.float64]: ...
 
 
-class Record(Protocol):
+class CampaignContext(Protocol):
     """Context of a check: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
 
     @property
@@ -105,7 +105,7 @@ def least_ms(
     return bound_at_ms(kernels, mhz[None, :, 1], mhz[None, :, 2], device.chip, _LAUNCH)
 
 
-def check_record(record: Record) -> None:
+def check_record(record: CampaignContext) -> None:
     """Check every value of a record. Raises MeasurementError for impossible values, BoardDescriptionError without the board."""
     device = record.described
     wrong = [one for name, rows in record.tables.items() for one in _wrong(record, device, name, rows)]
@@ -114,7 +114,7 @@ def check_record(record: Record) -> None:
         raise MeasurementError(f"{wrong[0]}{more}; nothing was taken from it")
 
 
-def _wrong(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[str]:
+def _wrong(record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[str]:
     things = _things(record, name)
     if not _well_formed(rows, things, device.grid.size):
         within = f"{things} things and {device.grid.size} configurations"
@@ -136,7 +136,9 @@ def _well_formed(rows: Figures, things: int, size: int) -> bool:
     return rows.value.dtype.kind == "f" and all(bool(part.all()) for part in within)
 
 
-def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[tuple[NDArray[np.bool_], str]]:
+def _verdicts(
+    record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures
+) -> Iterator[tuple[NDArray[np.bool_], str]]:
     """Disjoint masks (rows,) of impossible values, each with the valid range."""
     value = rows.value
     least, in_words = (-np.inf, "a finite figure") if name in _DIFFERENCES else (0.0, "a finite figure above zero")
@@ -159,7 +161,7 @@ def _verdicts(record: Record, device: MeasuredDevice, name: str, rows: Figures) 
         yield far, f"within {ABSURD:,.0f} times the middle one{of_bound}"
 
 
-def _reference(record: Record, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
+def _reference(record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
     if name in _DIFFERENCES:
         return None
     if not _timed(name):
@@ -180,7 +182,7 @@ def _timed(name: str) -> bool:
     return name.endswith("_ms")
 
 
-def _things(record: Record, name: str) -> int:
+def _things(record: CampaignContext, name: str) -> int:
     if name in _KERNELS:
         return len(record.invocations)
     if name in _NETWORKS:
@@ -188,7 +190,7 @@ def _things(record: Record, name: str) -> int:
     return {"host_us": len(record.calls), "warm_idle_mw": len(record.temperatures_c)}.get(name, 1)
 
 
-def _called(record: Record, name: str, what: int) -> str:
+def _called(record: CampaignContext, name: str, what: int) -> str:
     if name in _NETWORKS:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":
@@ -203,7 +205,7 @@ def _called(record: Record, name: str, what: int) -> str:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MeasurementRows:
     """n measurements in columns: subject (kernel, call), board, flat grid index, and value in the table's unit."""
 
     what: NDArray[np.int64]
@@ -214,11 +216,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.value)
 
-    def where(self, mask: NDArray[np.bool_]) -> Rows:
-        return Rows(self.what[mask], self.node[mask], self.configuration[mask], self.value[mask])
+    def where(self, mask: NDArray[np.bool_]) -> MeasurementRows:
+        return MeasurementRows(self.what[mask], self.node[mask], self.configuration[mask], self.value[mask])
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
+    def joined(cls, parts: Sequence[MeasurementRows]) -> MeasurementRows:
         if not parts:
             none = np.zeros(0, np.int64)
             return cls(none, none, none, np.zeros(0))
@@ -256,7 +258,7 @@ class Measurements:
         temperature_c: die temperature; ``temperatures_c`` are further ones of idle power.
         calls: with measured issue times.
         networks: measured as a whole.
-        tables: one :class:`Rows` for each name in :data:`TABLES`.
+        tables: one :class:`MeasurementRows` for each name in :data:`TABLES`.
         environment: measuring program and observed kernels, for display.
     """
 
@@ -267,7 +269,7 @@ class Measurements:
     invocations: tuple[KernelInvocation, ...]
     calls: tuple[Call, ...]
     networks: tuple[Network, ...]
-    tables: Mapping[str, Rows]
+    tables: Mapping[str, MeasurementRows]
     temperatures_c: tuple[float, ...] = ()
     device: Device | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -317,7 +319,7 @@ class Measurements:
             with np.load(path, allow_pickle=False) as arrays:
                 about = json.loads(arrays["about"].tobytes())
                 tables = rows_of(arrays)
-            tables = {**{name: Rows.joined(()) for name in LATER}, **tables}
+            tables = {**{name: MeasurementRows.joined(()) for name in LATER}, **tables}
             if set(tables) != set(TABLES):
                 raise ValueError(f"tables {', '.join(tables)}; expected {', '.join(TABLES)}")
             record = cls(
@@ -342,13 +344,13 @@ class Measurements:
         return record
 
 
-def arrays_of(tables: Mapping[str, Rows]) -> dict[str, Any]:
+def arrays_of(tables: Mapping[str, MeasurementRows]) -> dict[str, Any]:
     return {f"{name}.{column}": getattr(rows, column) for name, rows in tables.items() for column in COLUMNS}
 
 
-def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
+def rows_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, MeasurementRows]:
     names = [key.removesuffix(".value") for key in arrays if key.endswith(".value")]
-    return {name: Rows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
+    return {name: MeasurementRows(*(arrays[f"{name}.{column}"] for column in COLUMNS)) for name in names}
 
 
 def call_json(call: Call) -> dict[str, Any]:

@@ -19,20 +19,20 @@ from ...kernels.correction.observation import Observation
 from ...kernels.correction.together import rates_together
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.model import surface
-from ...kernels.cost.totals import Shares
+from ...kernels.cost.totals import BottleneckShares
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ..bundle.bundle import Bundle
-from ..bundle.carried import Carried, Factors
+from ..bundle.carried import CarriedFactors, CarriedOrigin
 from ..device import MeasuredDevice
 
 _LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front
 
 
 @dataclass(frozen=True)
-class Choice:
+class NextObservation:
     """Next observation.
 
     Its ``uncertainty`` is the largest mean sigma of latency or energy over a network's plannable configurations.
@@ -48,7 +48,7 @@ def next_observation(
     observed: Sequence[Sequence[Observation]],
     tried: Sequence[Collection[FrequencyConfiguration]],
     offered: FrequencyGrid,
-) -> Choice | None:
+) -> NextObservation | None:
     """Choose a network and a configuration; None if all were tried.
 
     Args:
@@ -60,7 +60,7 @@ def next_observation(
         if not seen and left[number].any():
             places = np.flatnonzero(left[number])
             middle = _at(surfaces[number].grid, int(places[len(places) // 2]))
-            return Choice(number, middle if tried[number] else offered.top, float("inf"))
+            return NextObservation(number, middle if tried[number] else offered.top, float("inf"))
     known = [number for number, seen in enumerate(observed) if seen]
     now = {number: correct(surfaces[number], observed[number]).surface for number in known}
     wanted = {number: on_front(surface) for number, surface in now.items()}
@@ -68,7 +68,7 @@ def next_observation(
     for number in sorted(known, key=lambda number: -each[number]):
         if left[number].any():
             gain = information(surfaces[number], observed[number], left[number], wanted[number])
-            return Choice(number, _at(surfaces[number].grid, int(np.argmax(gain))), max(each.values()))
+            return NextObservation(number, _at(surfaces[number].grid, int(np.argmax(gain))), max(each.values()))
     return None
 
 
@@ -113,7 +113,7 @@ class Prior:
     """A profile's models on a board's grid, and their origin."""
 
     cost: BoardCost
-    carried: Carried
+    carried: CarriedOrigin
 
 
 def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
@@ -121,9 +121,9 @@ def prior_of(bundle: Bundle, device: MeasuredDevice) -> Prior:
     manifest, cost = bundle.manifest, bundle.cost
     theirs, ours = cost.grid, device.grid
     clocks = tuple(levels[-1] / mine[-1] for levels, mine in zip(_axes(theirs), _axes(ours), strict=True))
-    carried = Carried(manifest.name, manifest.board, (clocks[0], clocks[1], clocks[2]), Factors(), (), 0)
+    carried = CarriedOrigin(manifest.name, manifest.board, (clocks[0], clocks[1], clocks[2]), CarriedFactors(), (), 0)
     spread = _ALIKE if manifest.board == device.name else _STRANGE
-    shares = Shares(spread, spread, spread)
+    shares = BottleneckShares(spread, spread, spread)
     kernels = {
         kind: replace(model, time=carried.time(model.time), power=carried.power(model.power))
         for kind, model in cost.kernels.items()
@@ -163,7 +163,7 @@ def adapted(prior: Prior, device: MeasuredDevice, observed: Observed) -> Prior:
 def by_factors(prior: Prior, device: MeasuredDevice, more: Mapping[str, float]) -> Prior:
     factors = prior.carried.factors.times(more)
     carried = replace(prior.carried, factors=factors)
-    drawn = Carried("", "", (1.0, 1.0, 1.0), Factors(dynamic=more.get("dynamic", 1.0)), (), 0)
+    drawn = CarriedOrigin("", "", (1.0, 1.0, 1.0), CarriedFactors(dynamic=more.get("dynamic", 1.0)), (), 0)
     cost, idle = prior.cost, np.float32(more.get("idle", 1.0))
     return Prior(
         replace(

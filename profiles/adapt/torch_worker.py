@@ -34,11 +34,11 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough mem
 _TWO_DEVICES = re.compile(r"\b(same|different|two|expected) devices?\b")
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """Impossible request; the text says why."""
 
 
-class Late(Refused):
+class LateRequest(RefusedRequest):
     """Request impossible at present."""
 
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self, torch: Any, device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
-            raise Refused(f"torch {torch.__version__} here has no CUDA; valid: the --python of one that has")
+            raise RefusedRequest(f"torch {torch.__version__} here has no CUDA; valid: the --python of one that has")
         self.torch = torch
         self.device = device
         # A single thread's own time excludes other processes; the time of several threads would add up.
@@ -61,7 +61,7 @@ class Worker:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         action = request.get("do")
         if action not in self.actions:
-            raise Refused(f"{action!r} is not known; valid: {', '.join(self.actions)}")
+            raise RefusedRequest(f"{action!r} is not known; valid: {', '.join(self.actions)}")
         with self.torch.no_grad():
             return dict(getattr(self, str(action))(request))
 
@@ -170,7 +170,9 @@ class Worker:
             return functools.partial(torch.jit.freeze(model), *given)
         if execution == "graph" and self.device == "cuda":
             return self._capture(run)
-        raise Refused(f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)")
+        raise RefusedRequest(
+            f"execution {execution!r} of {path} on {self.device}; valid: eager, frozen (TorchScript), graph (CUDA)"
+        )
 
     def _check_devices(self, path: str, model: Any, run: Run) -> None:
         """Refuse a model whose code names another device, on which it was traced."""
@@ -183,7 +185,7 @@ class Worker:
             named = set(re.findall(r'Device = prim::Constant\[value="([^"]+)"\]', str(model.inlined_graph)))
             if not named or not _TWO_DEVICES.search(str(error)):
                 raise
-            raise Refused(
+            raise RefusedRequest(
                 f"{path}: its code names the device {', '.join(sorted(named))} that it was traced on, so it does not run on "
                 f"{self.device}; trace it with model and inputs on {self.device}, or save it with torch.export "
                 f"({_reason(error)})"
@@ -211,7 +213,7 @@ class Worker:
     def _random(self, shape: Sequence[int], dtype: str = "float32") -> Any:
         torch, kind = self.torch, getattr(self.torch, dtype, None)
         if kind is None:
-            raise Refused(f"element type {dtype!r} is not one of torch's")
+            raise RefusedRequest(f"element type {dtype!r} is not one of torch's")
         if kind.is_floating_point:
             return torch.randn(tuple(shape), device=self.device).to(kind)
         if kind is torch.bool:
@@ -228,7 +230,7 @@ def _reason(error: Exception) -> str:
 
 def is_for_now(error: Exception) -> bool:
     """True if a failed request may succeed later: memory or time was short."""
-    return isinstance(error, (Late, MemoryError)) or bool(_OUT_OF_MEMORY.search(str(error)))
+    return isinstance(error, (LateRequest, MemoryError)) or bool(_OUT_OF_MEMORY.search(str(error)))
 
 
 def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) -> int:
@@ -248,14 +250,14 @@ def main(arguments: Sequence[str], kind: Callable[[Any, str], Worker] = Worker) 
 
         torch.set_num_threads(args.threads or torch.get_num_threads())
         worker = kind(torch, args.device)
-    except (ImportError, Refused) as error:
-        tell({"error": str(error) if isinstance(error, Refused) else f"{sys.executable} has no torch ({error})"})
+    except (ImportError, RefusedRequest) as error:
+        tell({"error": str(error) if isinstance(error, RefusedRequest) else f"{sys.executable} has no torch ({error})"})
         return 1
     for line in sys.stdin:
         try:
             tell(worker.answer(json.loads(line)))
         except Exception as error:  # torch raises many kinds; the parent is told, and may go on
-            tell({"error": str(error) if isinstance(error, Refused) else _reason(error), "for_now": is_for_now(error)})
+            tell({"error": str(error) if isinstance(error, RefusedRequest) else _reason(error), "for_now": is_for_now(error)})
             try:
                 worker._wait()
             except RuntimeError as lost:  # after some errors a GPU runs nothing any more

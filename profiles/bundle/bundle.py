@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, Regressor, Unpowered
+from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, MissingPowerModel, Regressor
 from ...kernels.cost.features import columns
 from ...kernels.cost.region import size_names
 from ...kernels.errors import KernelsError
@@ -104,7 +104,7 @@ def load_bundle(
         kernels = {}
         for kind, entry in manifest.kinds.items():
             time: Regressor = MappedModel(partial(model, kind, "time"))
-            power: Regressor = MappedModel(partial(model, kind, "power")) if "power" in targets else Unpowered()
+            power: Regressor = MappedModel(partial(model, kind, "power")) if "power" in targets else MissingPowerModel()
             carried = manifest.carried
             if carried is not None:
                 time, power = carried.time(time), carried.power(power)

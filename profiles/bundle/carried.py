@@ -19,7 +19,7 @@ Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")
 
 
 @dataclass(frozen=True)
-class Factors:
+class CarriedFactors:
     """Factors by which predictions were too low: times, idle and dynamic power."""
 
     compute: Factor = 1.0
@@ -28,8 +28,8 @@ class Factors:
     idle: Factor = 1.0
     dynamic: Factor = 1.0
 
-    def times(self, other: Mapping[str, float]) -> Factors:
-        return Factors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
+    def times(self, other: Mapping[str, float]) -> CarriedFactors:
+        return CarriedFactors(**{name: value * other.get(name, 1.0) for name, value in asdict(self).items()})
 
     def rates(self, chip: ChipRates) -> ChipRates:
         flops = {dtype: rate / self.compute for dtype, rate in chip.flops_per_gpu_cycle.items()}
@@ -37,7 +37,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedOrigin:
     """Origin of a carried profile.
 
     Attributes:
@@ -50,19 +50,19 @@ class Carried:
     profile: str
     board: str
     clocks: tuple[Factor, Factor, Factor]
-    factors: Factors
+    factors: CarriedFactors
     networks: tuple[str, ...]
     observations: int
 
     def time(self, model: Regressor) -> Regressor:
-        return model if self.clocks == (1.0, 1.0, 1.0) else _AtClocks(model, self.clocks, 0.0)
+        return model if self.clocks == (1.0, 1.0, 1.0) else _ReclockedModel(model, self.clocks, 0.0)
 
     def power(self, model: Regressor) -> Regressor:
-        return _AtClocks(model, self.clocks, math.log(self.factors.dynamic))
+        return _ReclockedModel(model, self.clocks, math.log(self.factors.dynamic))
 
 
 @dataclass(frozen=True)
-class _AtClocks:
+class _ReclockedModel:
     model: Regressor
     clocks: tuple[float, float, float]
     more: float

@@ -30,7 +30,7 @@ _NO_MODELS = ("board.npz", "host.json")
 
 
 @dataclass(frozen=True)
-class Identity:
+class BundleIdentity:
     """Identity of a bundle's profile.
 
     Attributes:
@@ -55,13 +55,13 @@ class Identity:
         return tuple(digest for name, digest in self.checksums.items() if name not in _NO_MODELS)
 
 
-def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
+def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> BundleIdentity:
     """Read a bundle's identity, and check its board or device. Raises BundleError."""
     try:
         text = read_file(directory / MANIFEST)
         data = load_json(text)
         check_format(data)
-        found = convert(printable_document(data), Identity)
+        found = convert(printable_document(data), BundleIdentity)
         if found.device is not None and found.device.name != found.board:
             raise BundleError(f"board {found.board!r}: expected its device's name, {found.device.name!r}")
         board = found.device or load_board(found.board, boards)
@@ -75,7 +75,9 @@ def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> Identity:
         raise BundleError(f"bundle {directory}: {error}") from error
     rates = json.dumps([sorted(board.chip.flops_per_gpu_cycle.items()), board.chip.bytes_per_emc_cycle])
     digest = hashlib.sha256(text + rates.encode()).hexdigest()
-    return Identity(found.name, found.board, found.grid, found.rails, found.simulated, found.checksums, found.device, digest)
+    return BundleIdentity(
+        found.name, found.board, found.grid, found.rails, found.simulated, found.checksums, found.device, digest
+    )
 
 
 def is_of(directory: Path, board: str) -> bool:

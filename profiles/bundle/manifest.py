@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ...kernels.cost.engines import EngineRates, Engines
-from ...kernels.cost.region import Pair, Region, Span
+from ...kernels.cost.engines import EngineCosts, EngineRates
+from ...kernels.cost.region import ModelPair, Region, Span
 from ...kernels.cost.roofline import NO_FLOOR, LaunchFloor
-from ...kernels.cost.totals import NO_SHARES, Shares
+from ...kernels.cost.totals import NO_SHARES, BottleneckShares
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import Heat
@@ -22,7 +22,7 @@ from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
-from .carried import Carried
+from .carried import CarriedOrigin
 from .identity import FORMAT_VERSION, BundleName, FileName, Sha256, check_format, printable_document
 
 UNSEEN_NETWORK = "unseen_network"
@@ -44,10 +44,10 @@ class RegionEntry:
     sizes: tuple[str, ...]
     kinds: Mapping[str, Mapping[str, Count]]
     spans: Mapping[str, Span]
-    kind_sigma: Pair
-    form_sigma: Pair
-    variety_sigma: Pair
-    doubling_sigma: Pair
+    kind_sigma: ModelPair
+    form_sigma: ModelPair
+    variety_sigma: ModelPair
+    doubling_sigma: ModelPair
 
     def __post_init__(self) -> None:
         for variety, span in self.spans.items():
@@ -102,7 +102,7 @@ class BoundsEntry:
         latency, energy, frames: errors relative to their deviations, and frames to their median.
     """
 
-    own: Pair
+    own: ModelPair
     latency: Tail
     energy: Tail
     frames: Tail
@@ -133,8 +133,8 @@ class EnginesEntry:
 
     rates: Mapping[str, EngineRates]
     bounds: BoundsEntry
-    latency_shares: Shares
-    energy_shares: Shares
+    latency_shares: BottleneckShares
+    energy_shares: BottleneckShares
     sigma_latency: NotNegative
     sigma_energy: NotNegative
     nodes: tuple[int, ...]
@@ -145,8 +145,8 @@ class EnginesEntry:
             raise ValueError("rates: expected those of one element type or more")
 
     @property
-    def engines(self) -> Engines:
-        return Engines(
+    def engines(self) -> EngineCosts:
+        return EngineCosts(
             self.rates,
             self.bounds.own,
             self.latency_shares,
@@ -224,8 +224,8 @@ class Manifest:
     sigma_energy: NotNegative
     command: str
     tools: Mapping[str, str] = field(default_factory=dict)
-    latency_shares: Shares = NO_SHARES
-    energy_shares: Shares = NO_SHARES
+    latency_shares: BottleneckShares = NO_SHARES
+    energy_shares: BottleneckShares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class Manifest:
     device: Device | None = None
     waiting: NotNegative = 0.0
     host_traffic: NotNegative = 0.0
-    carried: Carried | None = None
+    carried: CarriedOrigin | None = None
     engines: EnginesEntry | None = None
 
     @property

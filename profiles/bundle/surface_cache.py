@@ -17,11 +17,11 @@ from pathlib import Path
 from ... import __version__
 from ...kernels.cost import COST_VERSION
 from ...kernels.errors import CostModelError
-from ...kernels.execution import NOTHING_BESIDE, Beside
+from ...kernels.execution import NOTHING_BESIDE, FrameOverhead
 from ...kernels.grid import FrequencyGrid
 from ...kernels.stored import replacing
 from ...kernels.surface import Surface
-from .identity import Identity
+from .identity import BundleIdentity
 
 _MAGIC = b"JDVFS-SURFACE\x00\x01\x00"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -30,11 +30,11 @@ _SUFFIX = ".surface"
 
 
 def surface_key(
-    profile: Identity,
+    profile: BundleIdentity,
     network_digest: str,
     method: str,
     execution: str | None = None,
-    beside: Beside = NOTHING_BESIDE,
+    beside: FrameOverhead = NOTHING_BESIDE,
     gpu_share: float | None = 1.0,
 ) -> str:
     """Key of a surface: work, method, execution, profile, board description and release."""

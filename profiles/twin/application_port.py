@@ -17,7 +17,7 @@ from ...kernels.network import Network
 from ..adapt.application import MessageStream
 from ..errors import TwinError
 from .simulated_board import SimulatedBoard
-from .work.frames import Stream
+from .work.frames import FrameStream
 
 _LONGEST_RUN_S = 3600.0
 _MOST_FRAMES = 1_000_000
@@ -145,12 +145,12 @@ class ApplicationPort:
         }
 
     @staticmethod
-    def _finished(stream: Stream) -> Stream:
+    def _finished(stream: FrameStream) -> FrameStream:
         if not stream.done:
             raise TwinError("given up: the application has gone")
         return stream
 
-    def _drawn_mj(self, stream: Stream) -> dict[str, float]:
+    def _drawn_mj(self, stream: FrameStream) -> dict[str, float]:
         pairs = zip(self._board.rails.rails, stream.opening_j, stream.closing_j, strict=True)
         return {rail: 1e3 * (after - before) for rail, before, after in pairs}
 

@@ -20,14 +20,14 @@ from .tree.clocks.emc import ActivityMonitor, BpmpFiles, BwmgrDevfreq, ClockCap,
 from .tree.sensors.fan import SimulatedFan
 from .tree.sensors.monitors import Ina238Files, PowerMonitorFiles, PowerMonitorIio, RailLedger, SimulatedPowerMonitor
 from .tree.sensors.overcurrent import OverCurrent
-from .tree.sensors.thermal import ThermalModel, Zone
+from .tree.sensors.thermal import SimulatedZone, ThermalModel
 from .tree.sensors.throttle import Slowdown, Throttle
 
 LEGACY_KERNEL = "4.9"
 
 
 @dataclass(frozen=True)
-class Workshop:
+class BoardParts:
     """Makes the parts of one board; ``desktop`` is True if one has used the GPU since boot."""
 
     description: BoardDescription
@@ -156,7 +156,9 @@ class Workshop:
 
     def thermal(self, rails: Sequence[str], idle_w: Sequence[float], fan: SimulatedFan, gpu: SimulatedGpu) -> ThermalModel:
         section, twin = self.description.section("thermal"), self.twin["thermal"]
-        zones = [Zone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]]
+        zones = [
+            SimulatedZone(name, tuple(section["trips_mc"].get(name, ())), **twin["zones"][name]) for name in section["zones"]
+        ]
         heating = self.description.total_rails
         return ThermalModel(twin, zones, rails, idle_w, fan.pwm, heating, lambda: gpu.gate.gated, lambda: self.faults.fever_c)
 

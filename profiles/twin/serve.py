@@ -21,7 +21,7 @@ class _Mount(Protocol):
 
 
 @dataclass(frozen=True)
-class Serving:
+class BoardServer:
     """Served board; a context manager that ends it.
 
     Attributes:
@@ -37,15 +37,15 @@ class Serving:
     def close(self) -> None:
         self._mount.close()
 
-    def __enter__(self) -> Serving:
+    def __enter__(self) -> BoardServer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> Serving:
-    """Serve a board's files on a directory until :meth:`Serving.close`; they answer on return.
+def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> BoardServer:
+    """Serve a board's files on a directory until :meth:`BoardServer.close`; they answer on return.
 
     The serving process must not run the board's own programs: while it starts one, none of its threads may serve the file.
 
@@ -63,8 +63,8 @@ def serve(board: SimulatedBoard, mount: Path, backend: str = "auto") -> Serving:
     if backend == "fuse" or (backend == "auto" and not obstacle):
         if obstacle:
             raise TwinError(f"{mount}: cannot be served by FUSE: {obstacle}; --backend folder does without")
-        return Serving(mount, "fuse", "", FuseMount(board.tree, mount))
+        return BoardServer(mount, "fuse", "", FuseMount(board.tree, mount))
     notice = "a plain folder: a value the kernel would refuse is put back and reported, but the writer sees no error"
     if obstacle:
         notice = f"{obstacle}; served as {notice}"
-    return Serving(mount, "folder", notice, FolderMirror(board.tree, mount))
+    return BoardServer(mount, "folder", notice, FolderMirror(board.tree, mount))

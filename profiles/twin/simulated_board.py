@@ -19,7 +19,7 @@ from ..board import BoardDescription, load_board
 from ..errors import TwinError
 from ..timing import Clock, SystemClock
 from .faults import Faults
-from .parts import Workshop
+from .parts import BoardParts
 from .silicon.silicon import Silicon, execute
 from .tools.files import ToolFiles
 from .tree.attributes import Link, Provider, Tree
@@ -31,8 +31,8 @@ from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.monitors import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
-from .work.company import BoardClocks, Company, CoRunner
-from .work.frames import BoardSilicon, Costs, Execute, FrameCost, RunningFrame, Stream, WorkQueue, blended, speeds
+from .work.company import BoardClocks, CoRunner, CoRunners
+from .work.frames import BoardSilicon, Execute, FrameCost, FrameCosts, FrameStream, RunningFrame, WorkQueue, blended, speeds
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01
@@ -72,13 +72,13 @@ class SimulatedBoard:
         self.off = False
         self._lock = threading.RLock()
         random = np.random.default_rng([int(description.soc.removeprefix("tegra"), 16), silicon.node])
-        self._costs = Costs(silicon, execute)
+        self._costs = FrameCosts(silicon, execute)
         self._work = WorkQueue(random)
-        self._company = Company(lambda: self.clocks)
+        self._company = CoRunners(lambda: self.clocks)
         self.processes = Processes()
         modes = mode_set(description)
         booted = boot_mode(description, modes, mode)
-        shop = Workshop(description, booted, desktop, lambda: self.now, random, self.faults)
+        shop = BoardParts(description, booted, desktop, lambda: self.now, random, self.faults)
         cores = shop.cores()
         self.policies = shop.policies(cores)
         self.gpu = shop.gpu()
@@ -194,7 +194,7 @@ class SimulatedBoard:
         seconds: float = 0.0,
         abandoned: Callable[[], bool] = lambda: False,
         pid: int = 0,
-    ) -> Stream:
+    ) -> FrameStream:
         """Run frames of a network until they are done and the time is up.
 
         Args:
@@ -210,7 +210,7 @@ class SimulatedBoard:
             period = None if fps is None else 1.0 / fps
             # Frames that fit: a rate times a duration is a whole number up to rounding.
             count = frames if frames is not None or fps is None else max(int(seconds * fps + 1e-9), 1)
-            stream = Stream(network, self.now, period, count, self.now + seconds, pid=pid)
+            stream = FrameStream(network, self.now, period, count, self.now + seconds, pid=pid)
             stream.opening_j = self.rails.joules
             self._cost(stream)  # refused here, where it is asked for, and not whenever the board is next looked at
             self._work.add(stream)
@@ -233,7 +233,7 @@ class SimulatedBoard:
     def busy_ms(self, network: Network) -> tuple[float, float]:
         """Busy time of GPU and host in one frame at the present clocks. Raises TwinError."""
         with self.present():
-            cost = self._cost(Stream(network, self.now))
+            cost = self._cost(FrameStream(network, self.now))
             return 1e3 * cost.latency_s * cost.gpu_share, 1e3 * cost.latency_s * cost.host_share
 
     def _advance(self, until: float) -> None:
@@ -289,7 +289,7 @@ class SimulatedBoard:
             self.gpu.gate.work(end)
         self.now = end
 
-    def _cost(self, stream: Stream) -> FrameCost:
+    def _cost(self, stream: FrameStream) -> FrameCost:
         return self._costs.frame(stream, self.configuration, self.thermal.hottest_c)
 
     def _frame_due(self) -> float:

@@ -41,7 +41,7 @@ from jetdvfs.profiles.adapt.torch_process import TorchProcess
 from jetdvfs.profiles.errors import MeasurementError, RequestRefused
 from jetdvfs.profiles.lab.measure.meters.cpu import KERNEL_WORKER
 from jetdvfs.profiles.lab.measure.meters.kernel_worker import KernelWorker
-from jetdvfs.profiles.lab.measure.meters.ticks import Ticks
+from jetdvfs.profiles.lab.measure.meters.ticks import CounterReader
 from jetdvfs.profiles.lab.traces.comparing import Comparison, compare
 from jetdvfs.profiles.lab.traces.kineto import Kineto
 from jetdvfs.profiles.lab.traces.reading import read_events
@@ -318,7 +318,7 @@ class Bench:
         """The answer, with mean power in mW between ticks of the counter, and as it reads at the beginning and the end."""
         if self.energy is None:
             return dict(run())
-        ticks = Ticks(self.energy)
+        ticks = CounterReader(self.energy)
         before, began_s = ticks.read_uj(), time.monotonic()
         answer = dict(run())
         took_s = time.monotonic() - began_s
@@ -332,10 +332,10 @@ class Bench:
     def _campaign(self) -> None:
         """A quick campaign of one network, until time is up; without a GPU that of the processor."""
         from jetdvfs.profiles.lab.measure.gpus import measure_gpu, plan_gpu, workstation
-        from jetdvfs.profiles.lab.measure.meters.cpu import Patience
+        from jetdvfs.profiles.lab.measure.meters.cpu import TimingLimits
         from jetdvfs.profiles.lab.measure.meters.nvml import installed_library
         from jetdvfs.profiles.lab.measure.processor import (
-            Model,
+            MeasuredModel,
             about_s,
             measure_processor,
             plan_processor,
@@ -345,8 +345,8 @@ class Bench:
 
         name, size = self.args.campaign, self.args.size
         path, specs = self._traced(name, size), (TensorSpec((1, 3, size, size)),)
-        models = [Model(path, decompose(path, specs, name=name), specs)]
-        patience = Patience(0.05, 0.5, 0.3, 30)
+        models = [MeasuredModel(path, decompose(path, specs, name=name), specs)]
+        patience = TimingLimits(0.05, 0.5, 0.3, 30)
         told: dict[str, Any] = {"network": name}
         self.results["campaign"] = told
 

@@ -13,12 +13,12 @@ import argparse
 
 import numpy as np
 
-from jetdvfs.daemon.planning.settling import Warmth, settled
+from jetdvfs.daemon.planning.settling import ThermalState, settled
 from jetdvfs.daemon.planning.targets import EnergyTarget, LatencyTarget, MinEnergy, PowerTarget, Target
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
-from jetdvfs.profiles.lab.compare.plans import Trial, plans_for, try_out
+from jetdvfs.profiles.lab.compare.plans import PlanTrial, plans_for, try_out
 from jetdvfs.profiles.reference import reference_names, reference_network
 
 COLD_C = 45.0
@@ -31,11 +31,13 @@ def main() -> None:
     bundle = load_bundle(parser.parse_args().profile)
     k_per_w = float(load_board(bundle.manifest.board).section("thermal").get("k_per_w", 0.0))
     for warmer_c in WARMER_C:
-        trials: dict[str, list[Trial]] = {}
+        trials: dict[str, list[PlanTrial]] = {}
         for name in reference_names():
             predicted = surface(reference_network(name), bundle.cost)
             drawn_mw = float(predicted.idle_mw.max())
-            cold, warm = (settled(predicted, Warmth(die_c, drawn_mw, k_per_w), None) for die_c in (COLD_C, COLD_C + warmer_c))
+            cold, warm = (
+                settled(predicted, ThermalState(die_c, drawn_mw, k_per_w), None) for die_c in (COLD_C, COLD_C + warmer_c)
+            )
             shortest_ms, least_mw, least_mj = (
                 float(figure.min()) for figure in (warm.latency_ms, warm.power_mw, warm.energy_mj)
             )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jetdvfs.daemon.config import ClientLimits, Config, ConfigFile, Members, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
-from jetdvfs.daemon.leases.lease import Holder, LeaseLimits, Leases, combine, find, raised_by
+from jetdvfs.daemon.leases.lease import Holder, LeaseBook, LeaseLimits, combine, find, raised_by
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
+from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits
 from jetdvfs.kernels.grid import FrequencyConfiguration
 
 
@@ -44,7 +44,7 @@ worker: {parallel: 1, threads: 3, timeout_s: 5}
     config = load(tmp_path, text)
     assert (config.board, config.profile, config.socket_group) == ("agx-xavier", "mine", "video")
     assert config.axes == {"cpu", "gpu"}
-    assert config.limits == ClockLimits(cpu_khz=Bounds(499200, 2265600), emc_hz=Bounds(800000000, None))
+    assert config.limits == ClockLimits(cpu_khz=ClockBounds(499200, 2265600), emc_hz=ClockBounds(800000000, None))
     assert config.clients == ClientLimits(connections=9, leases=8, networks=7)
     assert config.worker == WorkerRules(parallel=1, threads=3, timeout_s=5)
     assert config.clusters == Clusters(apart=True, leader="policy4")
@@ -141,7 +141,7 @@ def test_no_lease_gets_less_than_it_needs_and_the_order_does_not_matter(wanted: 
 
 
 def test_a_lease_says_which_others_raise_it() -> None:
-    leases = Leases()
+    leases = LeaseBook()
     low, high, other = (leases.new(holder(), need(*clocks), "", 0.0) for clocks in ((1, 1, 1), (2, 1, 1), (1, 1, 1)))
     for lease in (low, high, other):
         leases.add(lease)
@@ -150,7 +150,7 @@ def test_a_lease_says_which_others_raise_it() -> None:
 
 
 def test_leases_are_bounded_in_total_and_per_connection() -> None:
-    leases = Leases(LeaseLimits(total=3, per_connection=2))
+    leases = LeaseBook(LeaseLimits(total=3, per_connection=2))
     for connection in ("a", "a", "b"):
         leases.add(leases.new(holder(connection), need(1, 1, 1), "", 0.0))
     with pytest.raises(LimitReached):
@@ -161,7 +161,7 @@ def test_leases_are_bounded_in_total_and_per_connection() -> None:
 
 
 def test_one_user_s_leases_leave_others_theirs_and_everybody_s_leave_root_s() -> None:
-    leases = Leases(LeaseLimits(total=16, per_user=8, per_connection=8))
+    leases = LeaseBook(LeaseLimits(total=16, per_user=8, per_connection=8))
 
     def taken(uid: int) -> int:
         """How many this user gets until there are no more."""
@@ -179,7 +179,7 @@ def test_one_user_s_leases_leave_others_theirs_and_everybody_s_leave_root_s() ->
 
 
 def test_few_leases_are_for_everybody() -> None:
-    leases = Leases(LeaseLimits(total=2))
+    leases = LeaseBook(LeaseLimits(total=2))
     for _ in range(2):
         leases.add(leases.new(holder(), need(1, 1, 1), "", 0.0))
     with pytest.raises(
@@ -189,7 +189,7 @@ def test_few_leases_are_for_everybody() -> None:
 
 
 def test_a_lease_is_its_user_s_or_root_s_to_end() -> None:
-    leases = Leases()
+    leases = LeaseBook()
     lease = leases.new(holder(uid=1000), need(1, 1, 1), "", 0.0)
     leases.add(lease)
     assert find(leases.by_id(), lease.id, uid=1000) is find(leases.by_id(), lease.id, uid=0) is lease
@@ -216,7 +216,7 @@ def test_drop_ins_say_the_last_word_member_by_member_in_the_order_of_their_names
     )
     (tmp_path / "jetdvfsd.yaml.d" / "b30.yaml.off").write_text("board: [")
     config = load_config(path)
-    assert config.limits.cpu_khz == Bounds(500000, 700000)
+    assert config.limits.cpu_khz == ClockBounds(500000, 700000)
     assert (config.profile, config.floors) == ("mine", None) and config.axes == {"emc"}
 
 

@@ -15,19 +15,19 @@ from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import Leased
+from jetdvfs.daemon.leases.demand.demand import LeaseProcesses
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
-from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits, Limits
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, EMC, XAVIER, FakeClock, Kernel
 
-REQUEST = PlanRequest(Plans(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
+REQUEST = PlanRequest(Planning(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
 TOP, LOWEST = XAVIER.grid.top, FrequencyConfiguration(*(XAVIER.grid.levels(axis)[0] for axis in AXES))
 
 hertz = st.integers(1, 3_000_000_000)
@@ -35,8 +35,8 @@ tables = st.lists(hertz, min_size=1, max_size=30, unique=True).map(lambda levels
 ends = st.one_of(st.none(), hertz)
 
 
-def bounds(low: int | None, high: int | None) -> Bounds:
-    return Bounds(low, high) if low is None or high is None or low <= high else Bounds(high, low)
+def bounds(low: int | None, high: int | None) -> ClockBounds:
+    return ClockBounds(low, high) if low is None or high is None or low <= high else ClockBounds(high, low)
 
 
 class Demands:
@@ -47,7 +47,7 @@ class Demands:
         self.notes: tuple[str, ...] = ()
         self._demand = demand
 
-    def sample(self, leased: Leased) -> None:
+    def sample(self, leased: LeaseProcesses) -> None:
         pass
 
     def demand(self) -> Demand:
@@ -85,10 +85,10 @@ axis_bounds = st.builds(
 @settings(max_examples=40, deadline=None)
 @given(axis_bounds, axis_bounds, axis_bounds, st.floats(0, 4e6), st.floats(0, 4e9), st.sampled_from([TOP, LOWEST]))
 def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
-    cpu: Bounds, gpu: Bounds, emc: Bounds, busy_khz: float, busy_hz: float, held: FrequencyConfiguration
+    cpu: ClockBounds, gpu: ClockBounds, emc: ClockBounds, busy_khz: float, busy_hz: float, held: FrequencyConfiguration
 ) -> None:
-    def in_hz(given: Bounds) -> Bounds:
-        return Bounds(given.min and given.min * 1000, given.max and given.max * 1000)
+    def in_hz(given: ClockBounds) -> ClockBounds:
+        return ClockBounds(given.min and given.min * 1000, given.max and given.max * 1000)
 
     limits = ClockLimits(cpu, in_hz(gpu), in_hz(emc))
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
         asked.reconfigure(Config(limits=limits))
         set_now = (kernel.store[f"{CPU}/scaling_setspeed"], kernel.store[f"{kernel.gpu}/userspace/set_freq"])
         for axis, text in zip(AXES, (*set_now, kernel.store[f"{EMC}/rate"]), strict=True):
-            one: Bounds = getattr(limits, axis)
+            one: ClockBounds = getattr(limits, axis)
             assert int(text) == getattr(LOWEST, axis) or int(text) <= (one.max or int(text))
         asked.give_back()
 
@@ -116,13 +116,13 @@ def test_a_preview_is_what_a_lease_then_sets_with_the_demand_of_other_work(tmp_p
 @pytest.mark.parametrize(
     ("given", "set_mhz", "warned"),
     [
-        (Bounds(max=1000), 115.2, "max 1 MHz; 115.2 MHz"),
-        (Bounds(min=9_999_999), 2265.6, "min 9999.999 MHz; 2265.6 MHz"),
-        (Bounds(200_000, 250_000), 192.0, "min 200 MHz and max 250 MHz; 192 MHz"),
+        (ClockBounds(max=1000), 115.2, "max 1 MHz; 115.2 MHz"),
+        (ClockBounds(min=9_999_999), 2265.6, "min 9999.999 MHz; 2265.6 MHz"),
+        (ClockBounds(200_000, 250_000), 192.0, "min 200 MHz and max 250 MHz; 192 MHz"),
     ],
 )
 def test_limits_that_no_level_fits_set_the_level_below_them_and_are_named(
-    tmp_path: Path, given: Bounds, set_mhz: float, warned: str
+    tmp_path: Path, given: ClockBounds, set_mhz: float, warned: str
 ) -> None:
     kernel, asked = controller(tmp_path, ClockLimits())
     asked.hold(Holder("a", 1, 0, "app"), LeasePlan(TOP), "test")
@@ -142,7 +142,7 @@ def test_limits_that_no_level_fits_set_the_level_below_them_and_are_named(
 def test_a_cluster_set_apart_stays_within_the_limits_too(tmp_path: Path) -> None:
     kernel, clock = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock()
     hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
-    asked = Controller(hardware, Config(limits=ClockLimits(cpu_khz=Bounds(max=1000))), clock.monotonic)
+    asked = Controller(hardware, Config(limits=ClockLimits(cpu_khz=ClockBounds(max=1000))), clock.monotonic)
     asked.hold(Holder("a", 1, 0, "app"), LeasePlan(FrequencyConfiguration(115200, 306000000, 665600000)), "test")
     assert [kernel.store[f"{CPU[:-1]}{first}/scaling_setspeed"] for first in (0, 4, 8)] == ["115200"] * 3
     assert [text.split(" frequency")[0] for text in asked.check_limits()] == [
@@ -166,9 +166,9 @@ def test_new_limits_plan_anew_for_leases_and_say_which_target_they_keep_out_of_r
             return LeasePlan(configuration, REQUEST, planner=self)
 
     asked.hold(Holder("a", 1, 0, "app"), LeasePlan(LOWEST, REQUEST, planner=Faster()), "test")
-    asked.reconfigure(Config(limits=ClockLimits(gpu_hz=Bounds(max=675750000))))
+    asked.reconfigure(Config(limits=ClockLimits(gpu_hz=ClockBounds(max=675750000))))
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "675750000"
     assert kernel.store[f"{EMC}/rate"] == str(TOP.emc_hz)
-    asked.reconfigure(Config(limits=ClockLimits(gpu_hz=Bounds(max=216750000))))
+    asked.reconfigure(Config(limits=ClockLimits(gpu_hz=ClockBounds(max=216750000))))
     assert kernel.store[f"{kernel.gpu}/userspace/set_freq"] == "216750000"
     assert asked.notes == ("lease 1 of app: min-energy is not kept: latency_ms=20 is not attainable",)

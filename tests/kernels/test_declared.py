@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.kernels.declared import Declared, OpenSizes, resolved
+from jetdvfs.kernels.declared import DeclaredInput, OpenSizes, resolved
 from jetdvfs.kernels.errors import ShapeError
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import TensorSpec
@@ -13,11 +13,11 @@ from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node, tensor
 from jetdvfs.tests.support.models.reading import read
 
-IMAGE = Declared("x", (1, 3, 8, 8), "float16")
-TOKENS = (Declared("ids", ("batch", "length"), "int64"), Declared("mask", ("batch", "length"), "bool"))
+IMAGE = DeclaredInput("x", (1, 3, 8, 8), "float16")
+TOKENS = (DeclaredInput("ids", ("batch", "length"), "int64"), DeclaredInput("mask", ("batch", "length"), "bool"))
 
 
-def texts(given: list[str], *declared: Declared) -> list[str]:
+def texts(given: list[str], *declared: DeclaredInput) -> list[str]:
     return [str(spec) for spec in resolved([parse_input(text) for text in given], declared)]
 
 
@@ -25,8 +25,8 @@ def test_a_shape_that_is_declared_need_not_be_given() -> None:
     assert texts([], IMAGE) == ["1x3x8x8:float16"]
     assert texts(["1x3x8x8"], IMAGE) == ["1x3x8x8:float16"]
     assert texts(["1x3x8x8:float32"], IMAGE) == ["1x3x8x8:float32"]  # to be refused
-    assert texts(["2"], Declared("a", (2,), "int64"), IMAGE) == ["2:int64", "x=1x3x8x8:float16"]
-    assert texts(["x=1x3x8x8"], Declared("a", (2,), "int64"), IMAGE) == ["x=1x3x8x8:float16", "a=2:int64"]
+    assert texts(["2"], DeclaredInput("a", (2,), "int64"), IMAGE) == ["2:int64", "x=1x3x8x8:float16"]
+    assert texts(["x=1x3x8x8"], DeclaredInput("a", (2,), "int64"), IMAGE) == ["x=1x3x8x8:float16", "a=2:int64"]
 
 
 def test_open_sizes_are_those_of_given_inputs() -> None:
@@ -38,9 +38,9 @@ def test_open_sizes_are_asked_for_by_name() -> None:
     with pytest.raises(OpenSizes, match=r"takes the inputs \(ids batchxlength:int64, mask batchxlength:bool\)") as asked:
         texts([], *TOKENS)
     assert [str(spec) for spec in next(asked.value.examples())] == ["ids=1x224:int64", "mask=1x224:bool"]
-    exported = OpenSizes((), [Declared("x", ("s0", 3), "float32", (4, 3))], [])
+    exported = OpenSizes((), [DeclaredInput("x", ("s0", 3), "float32", (4, 3))], [])
     assert [str(spec) for spec in next(exported.examples())] == ["x=4x3:float32"]
-    assert list(OpenSizes((), [Declared("x", None, "float32")], []).examples()) == []
+    assert list(OpenSizes((), [DeclaredInput("x", None, "float32")], []).examples()) == []
 
 
 def product(width: int) -> bytes:

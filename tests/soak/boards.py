@@ -20,7 +20,7 @@ from typing import Any
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.errors import ProfilesError
-from jetdvfs.profiles.twin.serve import Serving, serve
+from jetdvfs.profiles.twin.serve import BoardServer, serve
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.profiles.twin.tree.attributes import Tree
@@ -131,7 +131,7 @@ class ServedBoard(BoardFiles):
 
 class _Server:
     def __init__(self) -> None:
-        self._serving: Serving | None = None
+        self._serving: BoardServer | None = None
         self._board: SimulatedBoard | None = None
         self._meddling = Meddling()
 

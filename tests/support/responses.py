@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jetdvfs.daemon.leases.sharing.joint import responses_of
-from jetdvfs.daemon.planning.lease_plan import Work
+from jetdvfs.daemon.planning.lease_plan import GpuLoad
 
 
-def responses_ms(works: Sequence[Work], confidence: float | None) -> list[NDArray[np.float64]]:
+def responses_ms(works: Sequence[GpuLoad], confidence: float | None) -> list[NDArray[np.float64]]:
     """Response time of each application's frames at the ``confidence`` quantile of every frame's latency; None: the median."""
     shape = works[0].surface.grid.shape
     return [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.network import Network, ParamValue, TensorSpec
 from jetdvfs.kernels.operators.recorder import Recorder
-from jetdvfs.kernels.operators.values import Memory, Tensor
+from jetdvfs.kernels.operators.values import Storage, Tensor
 
 
 class Listed(NamedTuple):
@@ -28,7 +28,7 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
     """
     constant: dict[int, list[bool]] = {}
     recorders: list[Recorder] = []
-    made: dict[int, tuple[Memory, bool]] = {}  # whether what was written last into a memory depends on no input
+    made: dict[int, tuple[Storage, bool]] = {}  # whether what was written last into a memory depends on no input
     launch = Recorder.launch
 
     def looked_at(
@@ -59,7 +59,7 @@ def listed(path: Path, inputs: Sequence[TensorSpec]) -> Listed:
     return Listed(network, frozenset(place for place, of_none in enumerate(written) if of_none))
 
 
-def _is_constant(tensor: Tensor, made: Mapping[int, tuple[Memory, bool]], places: Sequence[bool]) -> bool:
+def _is_constant(tensor: Tensor, made: Mapping[int, tuple[Storage, bool]], places: Sequence[bool]) -> bool:
     """Also of what is worked out aside, before the first launch, and of the second thing that a launch makes."""
     if id(tensor.memory) in made:
         return made[id(tensor.memory)][1]

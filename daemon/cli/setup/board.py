@@ -38,7 +38,7 @@ from .runners import Candidate, Runner
 
 
 @dataclass(frozen=True)
-class Known:
+class BoardFacts:
     """Known facts of the board.
 
     Attributes:
@@ -88,7 +88,7 @@ class Known:
         }  # fmt: skip
 
 
-def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
+def what_is_known(board: SetUpBoard, wanted: str | None) -> BoardFacts:
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():
@@ -106,7 +106,7 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> Known:
             raise InputError("no profile that could be adapted is there; make one: jetdvfs-lab train --simulated --board NAME")
         prior, manifest = min(usable, key=lambda one: _distance(one[1], description))
     missing = board.missing_rails()
-    return Known(
+    return BoardFacts(
         title=description.title,
         board=description.name,
         profiles=own,
@@ -142,7 +142,7 @@ _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; som
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRun:
     """One network at one configuration; powers are means of the energy rails, ``launches_ms`` measured times of launches."""
 
     configuration: FrequencyConfiguration
@@ -256,17 +256,17 @@ class SetUpBoard:
 
     def observe(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
-    ) -> Observed:
+    ) -> ObservedRun:
         try:
             return self._observed(client, runner, candidate, configuration, seconds)
         except NoDaemon:
             raise
         except DaemonError as error:  # heat takes levels away, and limits of other programs do
-            return Observed(configuration, 0.0, None, None, self.why_rejected(configuration, (str(error),), {}, math.inf))
+            return ObservedRun(configuration, 0.0, None, None, self.why_rejected(configuration, (str(error),), {}, math.inf))
 
     def _observed(
         self, client: Client, runner: Runner, candidate: Candidate, configuration: FrequencyConfiguration, seconds: float
-    ) -> Observed:
+    ) -> ObservedRun:
         with client.hold(configuration=configuration, reason="being set up", app="jetdvfs setup") as lease:
             assert lease.applied is not None
             accepted = FrequencyConfiguration(**lease.applied["accepted"])
@@ -284,7 +284,7 @@ class SetUpBoard:
             if after is not None and after["accepted"] != lease.applied["accepted"]:
                 notes += ("clocks were kept up for other work meanwhile",)
             rejected = self.why_rejected(accepted, notes, before, seconds + mean_s)
-        return Observed(
+        return ObservedRun(
             accepted, ran.latency_ms, _mean([mw for at, mw in samples if began < at <= ended]), idle_mw,
             rejected, ran.launches_ms, die_c, idle_die_c,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....kernels.units import AXES
 from ....profiles.adapt.adapting import bundle_adapted, disagreement, idling_as, observed_of
-from ....profiles.adapt.measurements import TABLES, Measurements, Rows
+from ....profiles.adapt.measurements import TABLES, MeasurementRows, Measurements
 from ....profiles.adapt.prior import next_observation, prior_of
 from ....profiles.bundle.bundle import Bundle, load_bundle
 from ....profiles.bundle.writing import install_bundle
@@ -28,11 +28,11 @@ from ....profiles.errors import MeasurementError
 from ...planning.limits import Limits
 from ...planning.plan import plan
 from ...wire.client import Client
-from .board import Known, Observed, SetUpBoard, spread_out
+from .board import BoardFacts, ObservedRun, SetUpBoard, spread_out
 from .runners import Candidate, Runner
 
 
-def cooled(seen: Observed, expected: Surface) -> Observed:
+def cooled(seen: ObservedRun, expected: Surface) -> ObservedRun:
     """An observation with powers at a surface's temperature, by the expected share of leakage."""
     if expected.heat is None or seen.die_c is None:
         return seen
@@ -56,14 +56,14 @@ _LOOK = 3  # observations between two checks of the profile, which take some sur
 
 
 @dataclass(frozen=True)
-class Plan:
+class SetupPlan:
     """Plan of a setup, of at most ``seconds``.
 
     With ``accuracy``, configurations are those of uncertain plans, until they are known to this share.
     """
 
     board: SetUpBoard
-    known: Known
+    known: BoardFacts
     candidates: tuple[Candidate, ...]
     seconds: float
     record: Path
@@ -73,7 +73,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Proof:
+class PredictionCheck:
     what: str
     configuration: FrequencyConfiguration
     predicted_ms: float
@@ -93,13 +93,13 @@ class Proof:
         return {**vars(self), "configuration": self.configuration._asdict()}
 
 
-def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:
+def measure(what: SetupPlan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:
     """Observe networks until the time is over, in addition to an earlier record; raises MeasurementError."""
     board, end, start = what.board, time.monotonic() + what.seconds, time.monotonic()
     record = _begun(what, runner)
     expected = surface(what.candidates[0].network, prior_of(load_bundle(what.known.prior), board.description).cost)
     rejected: list[str] = []
-    order = _Spread(what, record) if what.accuracy is None else _LeastCertain(what, what.accuracy)
+    order = _EvenOrder(what, record) if what.accuracy is None else _LeastCertainOrder(what, what.accuracy)
     pace_ms: dict[str, float] = {}
     for _ in range(_MOST):
         left_s = end - time.monotonic()
@@ -130,17 +130,17 @@ def measure(what: Plan, runner: Runner, client: Client, progress: Callable[[int,
     return record
 
 
-class _Order(Protocol):
+class _MeasurementOrder(Protocol):
     @property
     def note(self) -> str: ...
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None: ...
 
 
-class _Spread:
+class _EvenOrder:
     note = ""
 
-    def __init__(self, what: Plan, record: Measurements) -> None:
+    def __init__(self, what: SetupPlan, record: Measurements) -> None:
         configurations = spread_out(what.board.grid, _MOST, seed=len(record.tables["network_ms"]))
         self._each = zip(itertools.cycle(what.candidates), configurations, strict=False)
 
@@ -148,8 +148,8 @@ class _Spread:
         return next(self._each)
 
 
-class _LeastCertain:
-    def __init__(self, what: Plan, accuracy: float) -> None:
+class _LeastCertainOrder:
+    def __init__(self, what: SetupPlan, accuracy: float) -> None:
         self._what, self._accuracy, self.note = what, accuracy, ""
         self._before = prior_of(load_bundle(what.known.prior), what.board.description)
         self._tried: list[set[FrequencyConfiguration]] = [set() for _ in what.candidates]
@@ -180,7 +180,7 @@ class _LeastCertain:
         return candidates[choice.network], choice.configuration
 
 
-def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
+def adapt(what: SetupPlan, record: Measurements) -> tuple[Bundle, Path]:
     prior = load_bundle(what.known.prior)
     with tempfile.TemporaryDirectory(prefix="jetdvfs-setup-") as scratch:
         folder = Path(scratch) / what.name
@@ -190,7 +190,7 @@ def adapt(what: Plan, record: Measurements) -> tuple[Bundle, Path]:
     return load_bundle(installed), installed
 
 
-def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Proof]:
+def prove(what: SetupPlan, bundle: Bundle, runner: Runner, client: Client) -> list[PredictionCheck]:
     first, grid = what.candidates[0], what.board.grid
     predicted = surface(first.network, bundle.cost)
     warm = predicted.heat is not None
@@ -204,11 +204,13 @@ def prove(what: Plan, bundle: Bundle, runner: Runner, client: Client) -> list[Pr
             continue
         there = predicted.warmed(seen.die_c) if warm and seen.die_c is not None else predicted
         expected = there.at(seen.configuration)
-        rows.append(Proof(name, seen.configuration, expected.latency_ms, seen.latency_ms, expected.power_mw, seen.power_mw))
+        rows.append(
+            PredictionCheck(name, seen.configuration, expected.latency_ms, seen.latency_ms, expected.power_mw, seen.power_mw)
+        )
     return rows
 
 
-def _begun(what: Plan, runner: Runner) -> Measurements:
+def _begun(what: SetupPlan, runner: Runner) -> Measurements:
     networks = tuple(candidate.network for candidate in what.candidates)
     description = what.board.description
     if what.record.exists():
@@ -226,17 +228,17 @@ def _begun(what: Plan, runner: Runner) -> Measurements:
         invocations=(),
         calls=(),
         networks=networks,
-        tables={name: Rows.joined([]) for name in TABLES},
+        tables={name: MeasurementRows.joined([]) for name in TABLES},
         environment={"meter": runner.what, **what.board.at_first()},
     )
 
 
-def _all_seen(record: Measurements, what: Plan) -> bool:
+def _all_seen(record: Measurements, what: SetupPlan) -> bool:
     seen = {record.networks[place].digest for place in set(record.tables["network_ms"].what.tolist())}
     return all(candidate.network.digest in seen for candidate in what.candidates)
 
 
-def _with(record: Measurements, what: Plan, network: Network, seen: Observed) -> Measurements:
+def _with(record: Measurements, what: SetupPlan, network: Network, seen: ObservedRun) -> Measurements:
     grid = what.board.description.grid
     flat = np.array([np.ravel_multi_index(grid.index(seen.configuration), grid.shape)], np.int64)
     position = np.array([[one.digest for one in record.networks].index(network.digest)], np.int64)
@@ -251,12 +253,12 @@ def _with(record: Measurements, what: Plan, network: Network, seen: Observed) ->
         range_c = [min(low_c, seen.die_c), max(high_c, seen.die_c)]
         record = replace(record, environment={**record.environment, "die_c": range_c})
     for name, (of, value) in more.items():
-        tables[name] = Rows.joined([tables[name], Rows(of, node, flat, np.array([value]))])
+        tables[name] = MeasurementRows.joined([tables[name], MeasurementRows(of, node, flat, np.array([value]))])
     if not seen.launches_ms:
         return replace(record, tables=tables)
     kernels = {kernel.signature: kernel for kernel in (*record.invocations, *network.launches)}
     numbers = {signature: number for number, signature in enumerate(kernels)}
     of = np.array([numbers[launch.signature] for launch in network.launches])
-    rows = Rows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(seen.launches_ms))
-    tables["kernel_ms"] = Rows.joined([tables["kernel_ms"], rows])
+    rows = MeasurementRows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(seen.launches_ms))
+    tables["kernel_ms"] = MeasurementRows.joined([tables["kernel_ms"], rows])
     return replace(record, tables=tables, invocations=tuple(kernels.values()))

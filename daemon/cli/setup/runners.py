@@ -26,7 +26,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ran:
+class TimedInferences:
     """Consecutive inferences: median latency, time since their end, and measured launches if any."""
 
     latency_ms: float
@@ -43,7 +43,7 @@ class Runner(Protocol):
     @property
     def simulated(self) -> bool: ...
 
-    def run(self, candidate: Candidate, seconds: float) -> Ran: ...
+    def run(self, candidate: Candidate, seconds: float) -> TimedInferences: ...
 
     def close(self) -> None: ...
 
@@ -56,10 +56,10 @@ class TorchRunner:
         about = self._process.about
         self.what = f"PyTorch {about['torch']} on {about['device_name']}"
 
-    def run(self, candidate: Candidate, seconds: float) -> Ran:
+    def run(self, candidate: Candidate, seconds: float) -> TimedInferences:
         inputs = [spec.to_json() for spec in candidate.inputs]
         request = {"do": "network", "path": str(candidate.path), "inputs": inputs, "timings": _MOST_TIMINGS, "seconds": seconds}
-        return Ran(float(self._process.ask(request)["ms"]))
+        return TimedInferences(float(self._process.ask(request)["ms"]))
 
     def close(self) -> None:
         self._process.close()
@@ -71,11 +71,11 @@ class EngineRunner:
     def __init__(self, trtexec: Trtexec) -> None:
         self._trtexec, self.what = trtexec, "TensorRT, by trtexec"
 
-    def run(self, candidate: Candidate, seconds: float) -> Ran:
+    def run(self, candidate: Candidate, seconds: float) -> TimedInferences:
         began = self._trtexec.inferences(candidate.path, candidate.inputs, seconds)
         since = time.monotonic()
         layers_ms = self._trtexec.layers_ms(candidate.path, candidate.inputs, candidate.network, began.latency_ms)
-        return Ran(began.latency_ms, began.over_s + time.monotonic() - since, layers_ms)
+        return TimedInferences(began.latency_ms, began.over_s + time.monotonic() - since, layers_ms)
 
     def close(self) -> None:
         """Nothing runs between runs."""
@@ -91,12 +91,12 @@ class TwinRunner:
         self._loaded: dict[str, str] = {}
         self.what = "a simulated board's applications"
 
-    def run(self, candidate: Candidate, seconds: float) -> Ran:
+    def run(self, candidate: Candidate, seconds: float) -> TimedInferences:
         network = candidate.network
         if network.digest not in self._loaded:
             self._loaded[network.digest] = self._application.load(network)
         latencies: Sequence[float] = self._application.stream(self._loaded[network.digest], seconds=seconds)["latencies_ms"]
-        return Ran(statistics.median(latencies))
+        return TimedInferences(statistics.median(latencies))
 
     def close(self) -> None:
         self._application.close()

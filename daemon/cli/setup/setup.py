@@ -31,7 +31,7 @@ from ...errors import UsageError
 from ..model_arguments import read_model
 from ..output import print_json, progress_bar, table
 from .board import SetUpBoard, what_is_known
-from .measuring import Plan, adapt, measure, prove
+from .measuring import SetupPlan, adapt, measure, prove
 from .runners import Candidate, EngineRunner, Runner, TorchRunner, TwinRunner
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "squeezenet1_0")
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     told: dict[str, Any] = {"simulated": args.bench is not None, **known.to_json()}
     for line in known.lines():
         say(line)
-    plan = Plan(
+    plan = SetupPlan(
         board, known, tuple(candidates), args.minutes * 60, args.record or Path(f"{board.description.name}-setup.npz"),
         args.name or f"{board.description.name}-adapted", args.into, args.accuracy and args.accuracy / 100,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _next(args: argparse.Namespace, first: Candidate, plan: Plan, installed: Path) -> str:
+def _next(args: argparse.Namespace, first: Candidate, plan: SetupPlan, installed: Path) -> str:
     about, profile = "", plan.name if args.into is None else shlex.quote(str(installed))
     served = (
         "the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd"

@@ -53,7 +53,7 @@ def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
     }
 
 
-class Follower:
+class StatusFollower:
     def __init__(self, socket: Path | None, now_s: Callable[[], float] = time.monotonic) -> None:
         self._socket = socket
         self._now_s = now_s

@@ -21,7 +21,7 @@ from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from .following import Follower
+from .following import StatusFollower
 
 CONNECTIONS = 64
 PER_CLIENT = 8
@@ -143,7 +143,7 @@ class PageServer(ThreadingMixIn, HTTPServer):
     request_queue_size = CONNECTIONS
     block_on_close = False
 
-    def __init__(self, host: str, port: int, follower: Follower) -> None:
+    def __init__(self, host: str, port: int, follower: StatusFollower) -> None:
         self.follower = follower
         self.host = host
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -19,7 +19,7 @@ import sys
 from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
-from .following import Follower
+from .following import StatusFollower
 from .server import PageServer
 
 _PORT = 8570
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         Client(args.socket).close()
     except NoDaemon as error:
         _tell(f"{error}; waiting for it")
-    follower = Follower(args.socket)
+    follower = StatusFollower(args.socket)
     try:
         server = PageServer(str(address), args.port, follower)
     except OSError as error:

@@ -39,7 +39,7 @@ class RestoreReport:
 
 
 @dataclass
-class _Look:
+class _RestoreWork:
     plans: list[tuple[Write, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -218,8 +218,8 @@ class Baseline:
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
-    def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _Look:
-        look = _Look()
+    def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _RestoreWork:
+        look = _RestoreWork()
         for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
             touch = self._still_ours(domain, given, look, seen)
@@ -233,7 +233,9 @@ class Baseline:
                 look.plans.append(plan)
         return look
 
-    def _still_ours(self, domain: ClockDomain, given: dict[str, str], look: _Look, seen: dict[str, str | None]) -> set[str]:
+    def _still_ours(
+        self, domain: ClockDomain, given: dict[str, str], look: _RestoreWork, seen: dict[str, str | None]
+    ) -> set[str]:
         touch: set[str] = set()
         theirs: set[str] = set()
         setpoint_counts = self._setpoint_counts(domain, seen)

@@ -16,10 +16,10 @@ from ..files import Files
 from ..identity import read_identity
 from .baseline import Baseline, RestoreReport
 from .record import BaselineEntry, BaselineRecord, Marker, read_boot_id
-from .store import BaselineStore, Kept
+from .store import BaselineStore, StoredBaseline
 
 if TYPE_CHECKING:
-    from .stock import Stock
+    from .stock import HeldClocksReport
 
 LOST = "how the board was found is lost"
 
@@ -38,7 +38,13 @@ class BaselineKeeper:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, folder: Path, older: Path | None, board: str, stock: Callable[[Marker], Stock]
+        self,
+        files: Files,
+        clock: Clock,
+        folder: Path,
+        older: Path | None,
+        board: str,
+        stock: Callable[[Marker], HeldClocksReport],
     ) -> None:
         self.baseline: Baseline | None = None
         self.lost: tuple[str, ...] = ()
@@ -131,7 +137,7 @@ class BaselineKeeper:
         if self._boot_id and read_boot_id(self._files) != self._boot_id:
             self._boot_id, self.baseline, self.lost = "", None, ()
 
-    def _look(self) -> Kept:
+    def _look(self) -> StoredBaseline:
         boot_id = read_boot_id(self._files)
         if self._machine is None or self._machine[0] != boot_id:
             self._machine = boot_id, _machine(self._files)  # constant while the board is up
@@ -151,7 +157,7 @@ class BaselineKeeper:
         other = record.machine not in ("", self._machine[1] if self._machine else "")
         return other and not any(self._files.exists(path) for domain in record.domains for path in domain.paths)
 
-    def _by_itself(self, found: Stock, *, dry_run: bool, longest_s: float) -> RestoreReport:
+    def _by_itself(self, found: HeldClocksReport, *, dry_run: bool, longest_s: float) -> RestoreReport:
         why = f"{LOST}: {'; '.join(self.lost)}"
         if not found.domains:
             self.baseline = None

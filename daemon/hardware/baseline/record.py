@@ -21,7 +21,7 @@ _OLDER, _VERSION = 1, 2
 T = TypeVar("T")
 
 
-class Damaged(Exception):
+class DamagedRecord(Exception):
     """The stored data is damaged."""
 
 
@@ -69,7 +69,7 @@ def decoded(data: bytes, kind: type[T]) -> T:
     checksum, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
     if checksum != _checksum(text):
-        raise Damaged("its checksum does not fit")
+        raise DamagedRecord("its checksum does not fit")
     value = _parsed(text, kind)
     if isinstance(value, BaselineRecord):
         _check(value, _VERSION)
@@ -91,15 +91,15 @@ def _parsed(text: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Damaged(str(error)) from error
+        raise DamagedRecord(str(error)) from error
 
 
 def _check(record: BaselineRecord, version: int) -> None:
     if record.version != version:
-        raise Damaged(f"version {record.version}, expected {version}")
+        raise DamagedRecord(f"version {record.version}, expected {version}")
     outside = [path for domain in record.domains for path in _paths(domain) if not path.startswith("/sys/") or ".." in path]
     if outside:
-        raise Damaged(f"{outside[0]} is not below /sys")
+        raise DamagedRecord(f"{outside[0]} is not below /sys")
 
 
 def _paths(domain: ClockDomain) -> Iterator[str]:

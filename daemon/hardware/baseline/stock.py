@@ -23,7 +23,7 @@ _HOLDING = ("userspace", "performance", "powersave")
 
 
 @dataclass
-class Stock:
+class HeldClocksReport:
     values: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     domains: list[ClockDomain] = field(default_factory=list)
@@ -36,9 +36,9 @@ def stock(
     mode: PowerMode | None,
     description: BoardDescription,
     held: Collection[str] = (),
-) -> Stock:
+) -> HeldClocksReport:
     """Check every clock for signs of being held; limits of a domain in ``held`` that pin it are ours."""
-    found = Stock()
+    found = HeldClocksReport()
     for driver in drivers:
         for domain in driver.domains:
             try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import HardwareRefused
-from .record import BaselineRecord, Damaged, Marker, decoded, decoded_older, encoded
+from .record import BaselineRecord, DamagedRecord, Marker, decoded, decoded_older, encoded
 
 COPIES = ("baseline.0", "baseline.1")
 _WITNESS = "held-in-boot"
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 20
 _MOST_SET_ASIDE = 8
 
 
-class Damage(NamedTuple):
+class DamagedFile(NamedTuple):
     path: Path
     why: str
 
@@ -33,7 +33,7 @@ class Damage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredBaseline:
     """Baseline on disk: the newest complete record of this boot, faulty and outdated files.
 
     ``lost`` says why the baseline of held clocks is unknown; ``marker`` is None unless complete and of this boot.
@@ -43,7 +43,7 @@ class Kept:
     older: bool = False
     lost: tuple[str, ...] = ()
     marker: Marker | None = None
-    damaged: tuple[Damage, ...] = ()
+    damaged: tuple[DamagedFile, ...] = ()
     outdated: tuple[Path, ...] = ()
 
 
@@ -76,10 +76,10 @@ class BaselineStore:
         # The marker goes first: without it, a remaining copy is harmless.
         return (self._marker, *self._copies, *((self._older,) if self._older else ()))
 
-    def look(self, boot_id: str) -> Kept:
+    def look(self, boot_id: str) -> StoredBaseline:
         """Read all files without changing them; only root's own files are trusted."""
         records: list[BaselineRecord] = []
-        damaged: list[Damage] = []
+        damaged: list[DamagedFile] = []
         outdated: list[Path] = []
         with _noting(damaged, self.folder):
             _check_folder(self.folder)
@@ -109,7 +109,7 @@ class BaselineStore:
         if isinstance(from_older, str):
             lost = (*lost, from_older)
         found = record or (from_older if isinstance(from_older, BaselineRecord) else None)
-        return Kept(
+        return StoredBaseline(
             found,
             found is not None and record is None,
             () if found else lost,
@@ -118,15 +118,15 @@ class BaselineStore:
             tuple(outdated),
         )
 
-    def _look_at_older(self, boot_id: str, damaged: list[Damage], outdated: list[Path]) -> BaselineRecord | str | None:
+    def _look_at_older(self, boot_id: str, damaged: list[DamagedFile], outdated: list[Path]) -> BaselineRecord | str | None:
         if self._older is None:
             return None
         data = None
         try:
             data = _read(self._older)
             record = None if data is None else decoded_older(data)
-        except Damaged as damage:
-            damaged.append(Damage(self._older, str(damage)))
+        except DamagedRecord as damage:
+            damaged.append(DamagedFile(self._older, str(damage)))
             # That folder outlasts boots: damage alone says nothing about this one.
             return str(damaged[-1]) if data is not None and boot_id.encode() in data else None
         if record is not None and record.boot_id != boot_id:
@@ -138,13 +138,13 @@ class BaselineStore:
         """True if clocks were held in this boot and the folder has no trace of it."""
         if self._outer_witness is None or os.path.lexists(self._inner_witness):
             return False
-        with contextlib.suppress(Damaged):
+        with contextlib.suppress(DamagedRecord):
             data = _read(self._outer_witness)
             return data is not None and boot_id.encode() in data
         return False
 
     def _witnessed(self) -> Marker | None:
-        with contextlib.suppress(Damaged):
+        with contextlib.suppress(DamagedRecord):
             data = _read(self._outer_witness) if self._outer_witness else None
             return None if data is None else decoded(data, Marker)
         return None
@@ -161,7 +161,7 @@ class BaselineStore:
                 if path.parent.is_dir():
                     self._put(path, encoded(marker))
 
-    def tidy(self, kept: Kept) -> tuple[str, ...]:
+    def tidy(self, kept: StoredBaseline) -> tuple[str, ...]:
         for path in kept.outdated:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -247,17 +247,17 @@ class BaselineStore:
 
 
 @contextlib.contextmanager
-def _noting(damaged: list[Damage], path: Path) -> Iterator[None]:
+def _noting(damaged: list[DamagedFile], path: Path) -> Iterator[None]:
     try:
         yield
-    except Damaged as damage:
-        damaged.append(Damage(path, str(damage)))
+    except DamagedRecord as damage:
+        damaged.append(DamagedFile(path, str(damage)))
 
 
 def _check_folder(folder: Path) -> None:
     status = _status(folder)
     if status is not None and not stat.S_ISDIR(status.st_mode):
-        raise Damaged("is no folder")
+        raise DamagedRecord("is no folder")
     if status is not None:
         _check_owner(status)
 
@@ -268,12 +268,12 @@ def _status(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Damaged(f"cannot be read ({error.strerror})") from error
+        raise DamagedRecord(f"cannot be read ({error.strerror})") from error
 
 
 def _check_owner(status: os.stat_result) -> None:
     if status.st_uid not in (0, os.geteuid()):
-        raise Damaged(f"belongs to user {status.st_uid}")
+        raise DamagedRecord(f"belongs to user {status.st_uid}")
 
 
 def _read(path: Path) -> bytes | None:
@@ -281,21 +281,21 @@ def _read(path: Path) -> bytes | None:
     if status is None:
         return None
     if not stat.S_ISREG(status.st_mode):  # opening a device may have effects
-        raise Damaged("is no regular file")
+        raise DamagedRecord("is no regular file")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise Damaged("is no regular file")
+                raise DamagedRecord("is no regular file")
             _check_owner(status)
             if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise Damaged("other users may write to it")
+                raise DamagedRecord("other users may write to it")
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise Damaged(f"cannot be read ({error.strerror})") from error
+        raise DamagedRecord(f"cannot be read ({error.strerror})") from error
     if len(data) > _MOST_BYTES:
-        raise Damaged(f"has more than {_MOST_BYTES} bytes")
+        raise DamagedRecord(f"has more than {_MOST_BYTES} bytes")
     return data
 
 

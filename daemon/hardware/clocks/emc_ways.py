@@ -25,13 +25,13 @@ LIMITS = ("devfreq", "mainline")
 MODE_WORDS = {"bpmp": {"0": "unlocked", "1": "locked"}, "override": {"0": "unlocked", "1": "override"}}
 
 
-class Way(NamedTuple):
+class EmcInterface(NamedTuple):
     domain: ClockDomain
     counter: str | None
     rate: str | None
 
 
-def _bpmp(files: Files, section: Mapping[str, Any]) -> Way:
+def _bpmp(files: Files, section: Mapping[str, Any]) -> EmcInterface:
     path = str(section["bpmp"])
     files.read_int(f"{path}/mrq_rate_locked"), files.read_int(f"{path}/rate")
     companions = (f"{path}/state", *([section["halt"]] if "halt" in section else []))
@@ -43,10 +43,10 @@ def _bpmp(files: Files, section: Mapping[str, Any]) -> Way:
         floors=(f"{path}/min_rate",),
         ceilings=(f"{path}/max_rate", *_caps(section)),
     )
-    return Way(domain, f"{path}/pto_counter", f"{path}/rate")
+    return EmcInterface(domain, f"{path}/pto_counter", f"{path}/rate")
 
 
-def _override(files: Files, section: Mapping[str, Any]) -> Way:
+def _override(files: Files, section: Mapping[str, Any]) -> EmcInterface:
     path, limits = str(section["override"]), str(section["bwmgr"])
     files.read_int(f"{path}/clk_state"), files.read_int(f"{path}/clk_rate")
     domain = ClockDomain(
@@ -58,25 +58,25 @@ def _override(files: Files, section: Mapping[str, Any]) -> Way:
         readback=f"{path}/clk_rate",
         early=True,
     )
-    return Way(domain, f"{path}/clk_rate", f"{path}/clk_rate")
+    return EmcInterface(domain, f"{path}/clk_rate", f"{path}/clk_rate")
 
 
-def _devfreq(files: Files, section: Mapping[str, Any]) -> Way:
+def _devfreq(files: Files, section: Mapping[str, Any]) -> EmcInterface:
     path = str(section["devfreq"])
     domain = limited_domain(files, "emc", f"{path}/min_freq", f"{path}/max_freq")
-    return Way(domain, f"{path}/cur_freq", f"{path}/cur_freq")
+    return EmcInterface(domain, f"{path}/cur_freq", f"{path}/cur_freq")
 
 
-def _mainline(files: Files, section: Mapping[str, Any]) -> Way:
+def _mainline(files: Files, section: Mapping[str, Any]) -> EmcInterface:
     domain = limited_domain(files, "emc", f"{MAINLINE}/min_rate", f"{MAINLINE}/max_rate")
     rate = f"{_DEBUGFS}/clk/emc/clk_rate"
-    return Way(domain, rate, rate)
+    return EmcInterface(domain, rate, rate)
 
 
-def _cap(files: Files, section: Mapping[str, Any]) -> Way:
+def _cap(files: Files, section: Mapping[str, Any]) -> EmcInterface:
     path = str(section["cap"])
     files.read_int(path)
-    return Way(ClockDomain("emc", setpoint=path), None, None)
+    return EmcInterface(ClockDomain("emc", setpoint=path), None, None)
 
 
 def find_past_limits(files: Files, section: Mapping[str, Any]) -> tuple[Write, ...]:
@@ -118,7 +118,7 @@ def _caps(section: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(section.get("caps", [section["cap"]] if "cap" in section else []))
 
 
-WAYS: dict[str, Callable[[Files, Mapping[str, Any]], Way]] = {
+WAYS: dict[str, Callable[[Files, Mapping[str, Any]], EmcInterface]] = {
     "bpmp": _bpmp,
     "override": _override,
     "devfreq": _devfreq,

@@ -21,12 +21,12 @@ class CoolingDevice(NamedTuple):
     name: str
     folder: str
 
-    def read(self, files: Files) -> Cooling | None:
+    def read(self, files: Files) -> CoolingState | None:
         state, most = (files.find_int(f"{self.folder}/{name}") for name in ("cur_state", "max_state"))
-        return None if state is None else Cooling(self.name, state, most or state)
+        return None if state is None else CoolingState(self.name, state, most or state)
 
 
-class Cooling(NamedTuple):
+class CoolingState(NamedTuple):
     """State of a cooling device: 0 is no cooling, ``most`` the strongest."""
 
     name: str
@@ -47,5 +47,5 @@ def find_devices(files: Files) -> tuple[CoolingDevice, ...]:
     return tuple(CoolingDevice(name, folder) for folder, name in named if name and _LOWERS_CLOCKS.fullmatch(name))
 
 
-def active(states: tuple[Cooling, ...]) -> tuple[Cooling, ...]:
+def active(states: tuple[CoolingState, ...]) -> tuple[CoolingState, ...]:
     return tuple(one for one in states if one.state > 0)

@@ -15,7 +15,7 @@ def total_mw(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> floa
     return sum(rails_mw[rail] for rail in energy_rails) if known else None
 
 
-class Energy:
+class RailEnergy:
     """Energy of one rail up to the last reading. One thread adds; another may read a past value."""
 
     def __init__(self, longest_s: float) -> None:
@@ -37,7 +37,7 @@ class Energy:
         return self.energy_mj + power_mw * min(max(time_s - read_s, 0.0), self._longest_s)
 
 
-class Metered(NamedTuple):
+class RailEnergies(NamedTuple):
     time_s: float
     energy_mj: Mapping[str, float]
 

@@ -12,7 +12,7 @@ _NAMED = re.compile(r"(?:.*\.)?(vic|nvdec|nvenc|nvjpg1?|ofa|gpu-nvd-\d)")
 _CLOCKS = {"vic": "vic", "nvdec": "nvdec", "nvenc": "nvenc", "nvjpg": "nvjpg", "ofa": "ofa", "pva0_vps": "pva"}
 
 
-class Engines:
+class EngineClocks:
     """The units that the kernel shows: as devfreq devices (``gpu-nvd-0``), else among the firmware's clocks."""
 
     def __init__(self, files: Files) -> None:

@@ -18,8 +18,8 @@ from typing import Generic, NamedTuple, TypeVar
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
-from .cooling import Cooling, CoolingDevice, active, find_devices
-from .energy import Energy, Metered
+from .cooling import CoolingDevice, CoolingState, active, find_devices
+from .energy import RailEnergies, RailEnergy
 from .sensors import Sensors, told
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _ZONES_AGAIN_S = 60.0
 _ROUNDS_KEPT = 64
 
 
-class Sample(NamedTuple, Generic[N]):
+class TimedValue(NamedTuple, Generic[N]):
     value: N
     time_s: float
 
@@ -44,17 +44,17 @@ class SampledSensors:
     """Last values of a board's sensors, read by one thread. Its methods read no file and suit any thread."""
 
     def __init__(self, files: Files, description: BoardDescription, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.trips: tuple[thermal.Trip, ...] = ()
+        self.trips: tuple[thermal.TripPoint, ...] = ()
         self.energy_rails = description.energy_rails
         self._files = files
         self._description = description
         self._monotonic = monotonic
-        self._rails: Mapping[str, Sample[float]] = {}
-        self._energies: Mapping[str, Energy] = {}
-        self._metered: deque[Metered] = deque(maxlen=_ROUNDS_KEPT)
-        self._zones: Mapping[str, Sample[int]] = {}
-        self._events: Mapping[str, Sample[int]] = {}
-        self._cooling: tuple[Cooling, ...] = ()
+        self._rails: Mapping[str, TimedValue[float]] = {}
+        self._energies: Mapping[str, RailEnergy] = {}
+        self._metered: deque[RailEnergies] = deque(maxlen=_ROUNDS_KEPT)
+        self._zones: Mapping[str, TimedValue[int]] = {}
+        self._events: Mapping[str, TimedValue[int]] = {}
+        self._cooling: tuple[CoolingState, ...] = ()
         self._missing: tuple[str, ...] = ()
         self._silent: tuple[str, ...] = ()
         self._wanted_s = monotonic()
@@ -108,7 +108,7 @@ class SampledSensors:
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
 
-    def rails_sampled(self) -> Mapping[str, Sample[float]]:
+    def rails_sampled(self) -> Mapping[str, TimedValue[float]]:
         return self._rails
 
     def energy_mj(self) -> dict[str, float]:
@@ -117,7 +117,7 @@ class SampledSensors:
         unread = self.energy_rails if self._round_s == float("-inf") else ()
         return {**dict.fromkeys(unread, 0.0), **{rail: energy.up_to_mj(now) for rail, energy in self._energies.items()}}
 
-    def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
+    def metered(self, since_s: float) -> tuple[RailEnergies, RailEnergies] | None:
         """First reading of all energy rails since a moment, and the last; None without two."""
         found = [one for one in tuple(self._metered) if one.time_s >= since_s]
         return (found[0], found[-1]) if len(found) > 1 else None
@@ -138,18 +138,18 @@ class SampledSensors:
             self._told = (id(zones), cooling), until_s, said
         return said
 
-    def cooling(self) -> tuple[Cooling, ...]:
+    def cooling(self) -> tuple[CoolingState, ...]:
         return self._cooling
 
     def over_current(self) -> Mapping[str, int]:
         return {name: sample.value for name, sample in self._events.items() if self._fresh(sample)}
 
-    def _fresh(self, sample: Sample[int] | Sample[float]) -> bool:
+    def _fresh(self, sample: TimedValue[int] | TimedValue[float]) -> bool:
         return self._monotonic() - sample.time_s <= TOO_OLD_S
 
     def _run(self) -> None:
         sensors: Sensors | None = None
-        zones: tuple[thermal.Zone, ...] = ()
+        zones: tuple[thermal.ThermalZone, ...] = ()
         devices: tuple[CoolingDevice, ...] = ()
         found_s = 0.0
         said_s = -_SAID_AGAIN_S
@@ -176,12 +176,12 @@ class SampledSensors:
             watched = self._monotonic() - self._wanted_s < _INTEREST_S
             self._wake.wait(WATCHED_S if watched else IDLE_S)
 
-    def _round(self, sensors: Sensors, zones: tuple[thermal.Zone, ...], devices: tuple[CoolingDevice, ...]) -> None:
-        read: dict[str, Sample[float]] = {}
+    def _round(self, sensors: Sensors, zones: tuple[thermal.ThermalZone, ...], devices: tuple[CoolingDevice, ...]) -> None:
+        read: dict[str, TimedValue[float]] = {}
         for channel in sensors.channels():
             power_mw = channel.read_mw(self._files)
             if power_mw is not None:
-                read[channel.label] = Sample(power_mw, self._monotonic())
+                read[channel.label] = TimedValue(power_mw, self._monotonic())
             if power_mw:
                 self._rails = self._with(self._rails, channel.label, power_mw)
         own = sensors.energy_rails
@@ -195,11 +195,11 @@ class SampledSensors:
         for rail, sample in read.items():
             if rail not in self._silent:
                 if rail not in self._energies:
-                    self._energies = {**self._energies, rail: Energy(TOO_OLD_S)}
+                    self._energies = {**self._energies, rail: RailEnergy(TOO_OLD_S)}
                 self._energies[rail].add(*sample)
         if own and not self._silent and all(rail in read for rail in own):
             read_s = sum(read[rail].time_s for rail in own) / len(own)
-            self._metered.append(Metered(read_s, {rail: self._energies[rail].energy_mj for rail in own}))
+            self._metered.append(RailEnergies(read_s, {rail: self._energies[rail].energy_mj for rail in own}))
         self._missing = sensors.notes_of(now)
         for name, count in sensors.over_current().items():
             self._events = self._with(self._events, name, count)
@@ -210,5 +210,5 @@ class SampledSensors:
         # The zone of a powered-off part fails until power returns, which is no fault.
         self._zones = {name: sample for name, sample in self._zones.items() if self._fresh(sample)}
 
-    def _with(self, samples: Mapping[str, Sample[N]], name: str, value: N | None) -> Mapping[str, Sample[N]]:
-        return samples if value is None else {**samples, name: Sample(value, self._monotonic())}
+    def _with(self, samples: Mapping[str, TimedValue[N]], name: str, value: N | None) -> Mapping[str, TimedValue[N]]:
+        return samples if value is None else {**samples, name: TimedValue(value, self._monotonic())}

@@ -9,16 +9,16 @@ from typing import Protocol
 from ....profiles.board import BoardDescription
 from ..files import Files
 from . import thermal
-from .cooling import Cooling, active, find_devices
+from .cooling import CoolingState, active, find_devices
 from .hwmon import read_over_current
 from .rails import Channel, energy_rails, find_channels, read_rails_mw
 
 
-class Sensing(Protocol):
+class SensorReader(Protocol):
     """Measurements of a board; silent sensors are absent."""
 
     @property
-    def trips(self) -> tuple[thermal.Trip, ...]: ...
+    def trips(self) -> tuple[thermal.TripPoint, ...]: ...
 
     @property
     def energy_rails(self) -> tuple[str, ...]: ...
@@ -38,7 +38,7 @@ class Sensing(Protocol):
         """Reasons why the board is slower than its clocks; for ``now`` by current temperatures, unless these are slow."""
         ...
 
-    def cooling(self) -> tuple[Cooling, ...]: ...
+    def cooling(self) -> tuple[CoolingState, ...]: ...
 
     def over_current(self) -> Mapping[str, int]: ...
 
@@ -80,7 +80,7 @@ class Sensors:
     def temperatures_mc(self) -> dict[str, int]:
         return thermal.read_temperatures_mc(self._files)
 
-    def cooling(self) -> tuple[Cooling, ...]:
+    def cooling(self) -> tuple[CoolingState, ...]:
         return active(tuple(state for device in find_devices(self._files) if (state := device.read(self._files))))
 
     def throttled(self, *, now: bool = True) -> tuple[str, ...]:
@@ -93,7 +93,9 @@ class Sensors:
         return sorted(set(self._description.energy_rails) - {channel.label for channel in self._channels})
 
 
-def told(trips: tuple[thermal.Trip, ...], temperatures_mc: Mapping[str, int], cooling: tuple[Cooling, ...]) -> tuple[str, ...]:
+def told(
+    trips: tuple[thermal.TripPoint, ...], temperatures_mc: Mapping[str, int], cooling: tuple[CoolingState, ...]
+) -> tuple[str, ...]:
     hot = thermal.reached(trips, temperatures_mc)
     reached = (f"{trip.zone} is past its {trip.kind} trip at {trip.temperature_mc / 1000:g} C" for trip in hot)
     return (*reached, *map(str, cooling))

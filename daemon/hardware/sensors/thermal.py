@@ -16,7 +16,7 @@ _THROTTLING = ("passive", "hot")
 _OF_DIE = re.compile("cpu|gpu|^tj|junction", re.IGNORECASE)
 
 
-class Zone(NamedTuple):
+class ThermalZone(NamedTuple):
     name: str
     path: str
 
@@ -26,7 +26,7 @@ class Zone(NamedTuple):
         return value if value is not None and _COLDEST_MC <= value <= _HOTTEST_MC else None
 
 
-class Trip(NamedTuple):
+class TripPoint(NamedTuple):
     """A temperature in thousandths of a degree Celsius and its kind: ``passive``, ``active``, ``critical``."""
 
     zone: str
@@ -34,9 +34,9 @@ class Trip(NamedTuple):
     temperature_mc: int
 
 
-def find_zones(files: Files) -> tuple[Zone, ...]:
+def find_zones(files: Files) -> tuple[ThermalZone, ...]:
     named = ((zone, files.find_text(f"{zone}/type")) for zone in files.glob(ZONES))
-    return tuple(Zone(name, f"{zone}/temp") for zone, name in named if name)
+    return tuple(ThermalZone(name, f"{zone}/temp") for zone, name in named if name)
 
 
 def read_temperatures_mc(files: Files) -> dict[str, int]:
@@ -44,18 +44,18 @@ def read_temperatures_mc(files: Files) -> dict[str, int]:
     return {name: value for name, value in read.items() if value is not None}
 
 
-def read_trips(files: Files) -> tuple[Trip, ...]:
+def read_trips(files: Files) -> tuple[TripPoint, ...]:
     """Trip points of every zone."""
     return tuple(trip for zone in files.glob(ZONES) for trip in _trips(files, zone))
 
 
-def reached(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> tuple[Trip, ...]:
+def reached(trips: tuple[TripPoint, ...], temperatures_mc: Mapping[str, int]) -> tuple[TripPoint, ...]:
     return tuple(
         trip for trip in trips if trip.kind in _THROTTLING and temperatures_mc.get(trip.zone, 0) >= trip.temperature_mc
     )
 
 
-def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> int | None:
+def hottest_mc(trips: tuple[TripPoint, ...], temperatures_mc: Mapping[str, int]) -> int | None:
     """The hottest zone that throttles, else of the CPU, the GPU and the junction.
 
     Other zones are of other chips, or no sensors: the power supply's always reads 50 or 100 C.
@@ -68,10 +68,10 @@ def hottest_mc(trips: tuple[Trip, ...], temperatures_mc: Mapping[str, int]) -> i
     return None
 
 
-def _trips(files: Files, zone: str) -> Iterator[Trip]:
+def _trips(files: Files, zone: str) -> Iterator[TripPoint]:
     name = files.find_text(f"{zone}/type")
     for path in files.glob(f"{zone}/trip_point_*_temp"):
         kind, temperature = files.find_text(path.removesuffix("temp") + "type"), files.find_int(path)
         # Disabled trips read zero or below.
         if name and kind and temperature is not None and temperature > 0:
-            yield Trip(name, kind, temperature)
+            yield TripPoint(name, kind, temperature)

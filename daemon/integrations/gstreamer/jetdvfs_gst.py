@@ -29,14 +29,14 @@ from gi.repository import Gst  # noqa: E402  (its version is said first)
 _MOST = 256  # buffers within the element; older ones were dropped by it
 
 
-class Lease(Protocol):
+class FrameLease(Protocol):
     """A lease of ``qos.hold`` or ``Client.hold``."""
 
     def report(self, latency_ms: float) -> None: ...
 
 
-class Watch:
-    def __init__(self, element: Any, lease: Lease) -> None:
+class ElementProbe:
+    def __init__(self, element: Any, lease: FrameLease) -> None:
         self.frames = 0
         self._lease = lease
         self._entered: OrderedDict[int, float] = OrderedDict()
@@ -78,10 +78,10 @@ class Watch:
         return Gst.PadProbeReturn.OK
 
 
-def watch(element: Any, lease: Lease) -> Watch:
+def watch(element: Any, lease: FrameLease) -> ElementProbe:
     """Report every frame that goes through an element, such as ``nvinfer`` or ``tensor_filter``.
 
     Raises:
         ValueError: it does not have exactly one sink and one source pad.
     """
-    return Watch(element, lease)
+    return ElementProbe(element, lease)

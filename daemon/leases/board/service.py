@@ -15,15 +15,15 @@ from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...config import Config
 from ...errors import DaemonError
-from ...hardware.applied import Applied
+from ...hardware.applied import AppliedSetting
 from ...hardware.baseline.baseline import RestoreReport
 from ...hardware.hardware import Hardware
 from ...planning.lease_plan import LeasePlan, Planner
 from ...planning.limits import Limits
 from ..controller import Controller
 from ..lease import Holder, Lease
-from .slowdown import Events, Slowed
-from .snapshot import BoardReading, Changes, Snapshot, look
+from .slowdown import EventCounters, SlowdownTracker
+from .snapshot import BoardReading, ChangeCount, Snapshot, look
 from .thread import ANSWER_S, BoardThread
 
 
@@ -65,24 +65,24 @@ class BoardService:
         self,
         hardware: Hardware,
         controller: Controller,
-        events: Events,
+        events: EventCounters,
         writes: deque[tuple[str, str]],
         ended: Callable[[], int],
     ) -> None:
         self._hardware = hardware
         self._controller = controller
         self._events = events
-        self._slowed = Slowed(self._slowing, time.monotonic)
+        self._slowed = SlowdownTracker(self._slowing, time.monotonic)
         self._writes = writes
         self._look = BoardReading(_NEVER, None, (), None, ())
         self._looking = SharedWait(_WAIT_S)
-        self._applied: Applied | None = None
-        self._changes = Changes()
+        self._applied: AppliedSetting | None = None
+        self._changes = ChangeCount()
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
         self.snapshot = Snapshot(self._look, self._limits)
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
-    async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, Applied]:
+    async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, AppliedSetting]:
         """As :meth:`Controller.hold`; undone if the connection ends or the wait times out."""
         return await self.thread.run(
             self._changing(lambda: self._controller.hold(holder, plan, reason)),
@@ -183,7 +183,7 @@ class BoardService:
         controller, budgets = self._controller, self._controller.budgets
         applied, before = controller.applied, self._applied
         if applied is not None and applied is not before and applied.writes:
-            self._changes = Changes(self._changes.count + 1, self._changes.total_ms + applied.elapsed_ms)
+            self._changes = ChangeCount(self._changes.count + 1, self._changes.total_ms + applied.elapsed_ms)
         self._applied = applied
         self.snapshot = Snapshot(
             look=self._look,

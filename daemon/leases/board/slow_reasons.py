@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ....kernels.units import AXES
 from ....profiles.board import BoardDescription
-from ...hardware.sensors.sensors import Sensing
+from ...hardware.sensors.sensors import SensorReader
 from .snapshot import Snapshot
 
 
@@ -21,7 +21,7 @@ class SlowReason:
     reason: str
 
 
-def slow_reasons(snapshot: Snapshot, sensors: Sensing, description: BoardDescription) -> Iterator[SlowReason]:
+def slow_reasons(snapshot: Snapshot, sensors: SensorReader, description: BoardDescription) -> Iterator[SlowReason]:
     cooling = sensors.cooling()
     for axis in AXES:
         for cap in snapshot.look.caps:

@@ -18,7 +18,7 @@ _WINDOW_S = 60.0
 
 
 @dataclass(frozen=True)
-class Event:
+class CounterEvent:
     """Events of one kind (``oc3``): count since boot, and recent rate, scaled up in the daemon's first minute."""
 
     event: str
@@ -26,7 +26,7 @@ class Event:
     per_minute: float
 
 
-class Events:
+class EventCounters:
     def __init__(self, read: Callable[[], Mapping[str, int]], monotonic: Callable[[], float]) -> None:
         self._read = read
         self._monotonic = monotonic
@@ -43,12 +43,14 @@ class Events:
             self._seen.popleft()
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[CounterEvent, ...]:
         if not self._seen:
             return ()
         (began, first), (ended, last) = self._seen[0], self._seen[-1]
         minutes = max(ended - began, _LOOK_S) / 60
-        return tuple(Event(name, count, max(count - first.get(name, count), 0) / minutes) for name, count in last.items())
+        return tuple(
+            CounterEvent(name, count, max(count - first.get(name, count), 0) / minutes) for name, count in last.items()
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class Events:
         }
 
 
-class Slowed:
+class SlowdownTracker:
     def __init__(self, read: Callable[[], Mapping[str, str]], monotonic: Callable[[], float]) -> None:
         self._read = read
         self._monotonic = monotonic

@@ -11,22 +11,22 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.units import AXES
 from ....profiles.board import ModeSet, PowerMode
 from ...errors import DaemonError
-from ...hardware.applied import Applied
+from ...hardware.applied import AppliedSetting
 from ...hardware.caps import Cap
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
-from ...planning.limits import Budget, ClockLimits, Limits
-from ..budgets.budgets import Supply
+from ...planning.limits import ClockLimits, Limits, PowerBudget
+from ..budgets.budgets import BatterySupply
 from ..demand.floors import Floors
 from ..lease import Lease
 from ..sharing.arbiter import SharedLatency
-from ..standby import Standby
+from ..standby import StandbyState
 from ..unmet_targets import UnmetTarget
-from .slowdown import Event
+from .slowdown import CounterEvent
 
 
 @dataclass(frozen=True)
-class CpuPolicy:
+class CpuPolicyState:
     """State of a cpufreq policy in kHz; ``leads`` if ``cpu_khz`` represents it."""
 
     policy: str
@@ -48,7 +48,7 @@ class BoardReading:
 
     seen_s: float
     configuration: FrequencyConfiguration | None
-    policies: tuple[CpuPolicy, ...]
+    policies: tuple[CpuPolicyState, ...]
     mode: PowerMode | None
     notes: tuple[str, ...]
     outdated: bool = False
@@ -60,7 +60,7 @@ class BoardReading:
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangeCount:
     count: int = 0
     total_ms: float = 0.0
 
@@ -81,26 +81,26 @@ class Snapshot:
     ended: Mapping[str, str] = field(default_factory=dict)
     unkept: Mapping[str, UnmetTarget] = field(default_factory=dict)
     fares: Mapping[str, SharedLatency] = field(default_factory=dict)
-    budget: Budget | None = None
+    budget: PowerBudget | None = None
     ceiling_c: float | None = None
-    supply: Supply | None = None
-    applied: Applied | None = None
+    supply: BatterySupply | None = None
+    applied: AppliedSetting | None = None
     set_s: float = 0.0
-    changes: Changes = field(default_factory=Changes)
+    changes: ChangeCount = field(default_factory=ChangeCount)
     deviating: tuple[str, ...] = ()
     floors: Floors = field(default_factory=Floors)
     troubles: tuple[str, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[CounterEvent, ...] = ()
     touched: bool = False
     writes: tuple[tuple[str, str], ...] = ()
     operator: ClockLimits = field(default_factory=ClockLimits)
-    standby: Mapping[str, Standby] = field(default_factory=dict)
+    standby: Mapping[str, StandbyState] = field(default_factory=dict)
 
 
 def look(hardware: Hardware, now_s: float) -> BoardReading:
     notes: list[str] = []
     configuration: FrequencyConfiguration | None = None
-    policies: tuple[CpuPolicy, ...] = ()
+    policies: tuple[CpuPolicyState, ...] = ()
     mode: PowerMode | None = None
     governors: dict[str, str] = {}
     unmeasured: dict[str, str] = {}
@@ -128,9 +128,9 @@ def look(hardware: Hardware, now_s: float) -> BoardReading:
     )
 
 
-def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicy]:
+def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicyState]:
     return [
-        CpuPolicy(one.domain, one.accepted, one.effective, one.mode, axis == "cpu_khz")
+        CpuPolicyState(one.domain, one.accepted, one.effective, one.mode, axis == "cpu_khz")
         for axis, found in readings.items()
         if axis not in ("gpu_hz", "emc_hz")
         for one in found

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ....kernels.surface import Guess
 from ....kernels.text import printable
 from ....profiles.board import BoardDescription
-from ...hardware.sensors.sensors import Sensing
+from ...hardware.sensors.sensors import SensorReader
 from ...profile import Profile
 from ..lease import Lease, raised_by
 from ..missed_targets import MissedTarget
@@ -23,7 +23,7 @@ from .snapshot import Snapshot
 _GUESSES, _LONGEST = 4, 200  # per lease: any user may hold one, with any names
 
 
-class Watched(Protocol):
+class LeaseStates(Protocol):
     def missed(self, lease_id: str) -> MissedTarget | None: ...
 
     def energy_mj(self, lease: Lease) -> float | None: ...
@@ -37,11 +37,11 @@ class Watched(Protocol):
 
 def status(
     snapshot: Snapshot,
-    sensors: Sensing,
+    sensors: SensorReader,
     description: BoardDescription,
     profile: Profile | None,
     troubles: tuple[str, ...],
-    frames: Watched,
+    frames: LeaseStates,
     proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """All members except ``version`` and ``uptime_s``; non-finite values are omitted."""
@@ -83,7 +83,7 @@ def status(
     }
 
 
-def _lease(lease: Lease, snapshot: Snapshot, frames: Watched) -> dict[str, Any]:
+def _lease(lease: Lease, snapshot: Snapshot, frames: LeaseStates) -> dict[str, Any]:
     plan, caveats = lease.plan, lease.plan.caveats
     guessed = () if caveats is None else caveats.guessed
     observed, missed = lease.frames.observed(), frames.missed(lease.id)

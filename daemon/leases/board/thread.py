@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ...errors import HardwareBusy
-from ...system.journal import ACTING, Repeated, failure
+from ...system.journal import ACTING, RepeatedLog, failure
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class _Job(Generic[T]):
 
 
 @dataclass(frozen=True)
-class _AtRest:
+class _IdleJob:
     function: Callable[[], None]
     latest_s: float
 
@@ -91,10 +91,10 @@ class BoardThread:
         self._publish = publish
         self._ended = ended
         self._monotonic = monotonic
-        self._said = Repeated(log, monotonic)
+        self._said = RepeatedLog(log, monotonic)
         self._lock = threading.Condition()
         self._endings, self._beginnings = _Queue(), _Queue()
-        self._at_rest: _AtRest | None = None
+        self._at_rest: _IdleJob | None = None
         self._worked_s = 0.0
         self._busy = False
         self._root_began = False
@@ -132,7 +132,7 @@ class BoardThread:
         """Call a function once the thread is idle, or after a bounded wait; replaces none that waits."""
         with self._lock:
             if self._at_rest is None:
-                self._at_rest = _AtRest(function, self._monotonic() + _WAITS_S)
+                self._at_rest = _IdleJob(function, self._monotonic() + _WAITS_S)
                 self._lock.notify()
 
     async def run(

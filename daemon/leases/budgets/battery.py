@@ -51,7 +51,7 @@ def _energy_wh(files: Files, folder: str, volts: float) -> float | None:
     return percent / 100 * full / 1e6 if percent is not None and full else None
 
 
-class Draining:
+class BatteryLife:
     """A requested battery life, from now on. For one thread."""
 
     def __init__(self, now_s: float, asked: BoardConstraints) -> None:

@@ -14,13 +14,13 @@ from ...hardware.files import Files
 from ...hardware.sensors.energy import total_mw
 from ...hardware.sensors.sampled import SampledSensors
 from ...hardware.sensors.thermal import hottest_mc
-from ...planning.limits import BoardConstraints, Budget, LeaseConstraints, heeded
+from ...planning.limits import BoardConstraints, LeaseConstraints, PowerBudget, heeded
 from ...system.journal import BUDGET, fields
-from .capping import Capping
-from .ceiling import Ceiling, KeptDrawn
+from .capping import BudgetScaling
+from .ceiling import MeanPowerFile, TemperatureCeiling
 
 if TYPE_CHECKING:
-    from .battery import Battery, Draining
+    from .battery import Battery, BatteryLife
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +29,14 @@ _BATTERY_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
-class Supply:
+class BatterySupply:
     battery: str | None
     left_wh: float
     hours: float
     lasts_h: float | None
 
 
-class Budgets:
+class PowerBudgets:
     """Power budgets of the board. For one thread.
 
     Args:
@@ -54,21 +54,21 @@ class Budgets:
         files: Files,
         monotonic: Callable[[], float],
         operators: Collection[int] = frozenset({0}),
-        drawn: KeptDrawn | None = None,
+        drawn: MeanPowerFile | None = None,
     ) -> None:
-        self.budget: Budget | None = None
-        self.supply: Supply | None = None
+        self.budget: PowerBudget | None = None
+        self.supply: BatterySupply | None = None
         self.ceiling_c: float | None = None
         self.notes: tuple[str, ...] = ()
-        self.capping = Capping()
+        self.capping = BudgetScaling()
         self._sensors = sensors
         self._files = files
         self._monotonic = monotonic
         self._operators = operators
         self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
         self._drawn = drawn
-        self._ceiling = Ceiling(self._k_per_w, drawn.read(monotonic()) if drawn is not None else None)
-        self._draining: dict[str, Draining] = {}
+        self._ceiling = TemperatureCeiling(self._k_per_w, drawn.read(monotonic()) if drawn is not None else None)
+        self._draining: dict[str, BatteryLife] = {}
         self._battery: Battery | None = None
         self._unread = False
         self._battery_s = float("-inf")
@@ -87,7 +87,7 @@ class Budgets:
             )
 
     def wake(self) -> None:
-        self._ceiling = Ceiling(self._k_per_w)
+        self._ceiling = TemperatureCeiling(self._k_per_w)
         self._battery_s = float("-inf")
         self._sensors.want()
 
@@ -102,10 +102,10 @@ class Budgets:
         lasting = {one.lease: one.asked for one in leases if one.asked.hours is not None}
         for name, one in lasting.items():
             if name not in self._draining or self._draining[name].asked != one:
-                from .battery import Draining
+                from .battery import BatteryLife
 
                 granted = self._draining.pop(ASKED, None)  # carries on from the request
-                self._draining[name] = granted or Draining(now_s, one)
+                self._draining[name] = granted or BatteryLife(now_s, one)
         self._draining = {name: one for name, one in self._draining.items() if name in lasting}
         ceilings = [one for one in (ceiling_c, *(one.asked.ceiling_c for one in heard)) if one is not None]
         self.ceiling_c = min(ceilings, default=None)
@@ -130,7 +130,7 @@ class Budgets:
     def told(self) -> tuple[str, ...]:
         return (f"the board may draw {self.budget}",) if self.budget is not None else ()
 
-    def _cool(self, now_s: float) -> Budget | None:
+    def _cool(self, now_s: float) -> PowerBudget | None:
         ceiling_c, hottest_c = self.ceiling_c, self._hottest_c()
         if ceiling_c is None:
             self._ceiling.forget()
@@ -145,9 +145,9 @@ class Budgets:
         if limit_mw is None:
             self.notes = (*self.notes, f"the ceiling of {ceiling_c:g} C is not planned for: its sensors cannot be read")
             return None
-        return Budget(limit_mw, f"so that no zone becomes hotter than {ceiling_c:g} C")
+        return PowerBudget(limit_mw, f"so that no zone becomes hotter than {ceiling_c:g} C")
 
-    def _lasting(self, now_s: float, drawn_mw: float | None, heard: Collection[str]) -> Budget | None:
+    def _lasting(self, now_s: float, drawn_mw: float | None, heard: Collection[str]) -> PowerBudget | None:
         self.supply = None
         if not self._draining:
             return None
@@ -159,7 +159,7 @@ class Budgets:
             unread = ", ".join(rail for rail in self._sensors.energy_rails if rail not in read)
             text = f"power drawn from the battery is unknown ({unread} is not read): what is left is not counted down"
             self.notes = (*self.notes, text)
-        found: Budget | None = None
+        found: PowerBudget | None = None
         for name, draining in self._draining.items():
             if drawn_mw is not None:
                 draining.drain(now_s, drawn_mw)
@@ -170,10 +170,10 @@ class Budgets:
             limit_mw, hours = draining.limit_mw(now_s, left_wh, beside_mw), draining.hours(now_s)
             if limit_mw is None or (found is not None and limit_mw >= found.power_mw):
                 continue
-            found = Budget(limit_mw, f"so that the {left_wh:.3g} Wh left in the battery last for {hours:.3g} h")
+            found = PowerBudget(limit_mw, f"so that the {left_wh:.3g} Wh left in the battery last for {hours:.3g} h")
             spent_mw = drawn_mw + beside_mw if drawn_mw else None
             lasts_h = 1e3 * left_wh / spent_mw if spent_mw else None
-            self.supply = Supply(battery.name if battery is not None else None, left_wh, hours, lasts_h)
+            self.supply = BatterySupply(battery.name if battery is not None else None, left_wh, hours, lasts_h)
         return found
 
     def _read_battery(self, now_s: float) -> Battery | None:

@@ -14,7 +14,7 @@ _ROOM = 0.9
 _LEAST_SHARE = 0.05
 
 
-class Capping:
+class BudgetScaling:
     """Share of each clock of a configuration within the budget, above 0 and at most 1. For one thread."""
 
     def __init__(self) -> None:

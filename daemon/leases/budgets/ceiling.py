@@ -22,31 +22,31 @@ EVERY_S = 5.0
 _MOST_BYTES = 1 << 12
 
 
-class Drawn(NamedTuple):
+class MeanPower(NamedTuple):
     """Mean power, and its last time on the boot's monotonic clock."""
 
     mean_mw: float
     seen_s: float
 
 
-class KeptDrawn:
+class MeanPowerFile:
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
         self._files = files
         self._kept_s = float("-inf")
 
-    def read(self, now_s: float) -> Drawn | None:
+    def read(self, now_s: float) -> MeanPower | None:
         try:
             if self._path.stat().st_size > _MOST_BYTES:
                 return None
             kept = json.loads(self._path.read_text(encoding="utf-8"))
-            found = Drawn(float(kept["mean_mw"]), float(kept["seen_s"]))
+            found = MeanPower(float(kept["mean_mw"]), float(kept["seen_s"]))
             same = kept["boot_id"] == read_boot_id(self._files)
         except (OSError, ValueError, KeyError, TypeError, DaemonError):
             return None
         return found if same and 0 <= found.mean_mw < math.inf and 0 <= found.seen_s <= now_s else None
 
-    def keep(self, drawn: Drawn) -> None:
+    def keep(self, drawn: MeanPower) -> None:
         if drawn.seen_s - self._kept_s < EVERY_S:
             return
         self._kept_s = drawn.seen_s
@@ -73,7 +73,7 @@ _TOO_HOT_SHARE = 0.9
 _STEP_MW = 100.0
 
 
-class Ceiling:
+class TemperatureCeiling:
     """Power limit of one board, by power averaged by the heat sink. For one thread.
 
     Args:
@@ -81,7 +81,7 @@ class Ceiling:
         drawn: from an earlier process of this boot.
     """
 
-    def __init__(self, k_per_w: float, drawn: Drawn | None = None) -> None:
+    def __init__(self, k_per_w: float, drawn: MeanPower | None = None) -> None:
         self._k_per_w = k_per_w or ASSUMED_K_PER_W
         self.drawn = drawn
         self._limit: tuple[float, float] | None = None  # mW, and when it was found
@@ -93,10 +93,10 @@ class Ceiling:
         """
         if self.drawn is None:
             long_mw = math.inf if hottest_c is None else 1e3 * max(hottest_c - _USUAL_SURROUNDINGS_C, 0.0) / self._k_per_w
-            self.drawn = Drawn(min(drawn_mw, long_mw), now_s)
+            self.drawn = MeanPower(min(drawn_mw, long_mw), now_s)
             return
         near = 1.0 - math.exp(-(now_s - self.drawn.seen_s) / _TAU_S)
-        self.drawn = Drawn(self.drawn.mean_mw + near * (drawn_mw - self.drawn.mean_mw), now_s)
+        self.drawn = MeanPower(self.drawn.mean_mw + near * (drawn_mw - self.drawn.mean_mw), now_s)
 
     def forget(self) -> None:
         self._limit = None

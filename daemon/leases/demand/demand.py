@@ -28,7 +28,7 @@ _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
 @dataclass(frozen=True)
-class Counters:
+class LoadCounters:
     """Counters at one moment.
 
     Attributes:
@@ -45,7 +45,7 @@ class Counters:
     waited_us: Mapping[str, int]
 
 
-def read_counters(files: Files, pids: Collection[int]) -> Counters:
+def read_counters(files: Files, pids: Collection[int]) -> LoadCounters:
     """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
     idle = {}
     for line in (files.find_text("/proc/stat") or "").splitlines():
@@ -60,7 +60,7 @@ def read_counters(files: Files, pids: Collection[int]) -> Counters:
             if len(times) > _LAST_CPU:
                 threads[pid, thread] = (sum(times[_OWN_TIMES]), str(times[_LAST_CPU]))
     khz = {policy: files.find_rate(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
-    return Counters(idle, threads, own, khz, {what: _waited_us(files, what) for what in ("cpu", "memory")})
+    return LoadCounters(idle, threads, own, khz, {what: _waited_us(files, what) for what in ("cpu", "memory")})
 
 
 def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
@@ -148,7 +148,7 @@ class BoardActivity(Protocol):
 
 
 @dataclass(frozen=True)
-class Leased:
+class LeaseProcesses:
     """Lease processes; ``paced`` if they do not use the memory for at least half of the time."""
 
     pids: frozenset[int] = frozenset()
@@ -156,10 +156,10 @@ class Leased:
 
 
 @dataclass(frozen=True)
-class _Moment:
+class _DemandSample:
     time_s: float
-    leased: Leased
-    counters: Counters
+    leased: LeaseProcesses
+    counters: LoadCounters
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class DemandMonitor:
         self._monotonic = monotonic
         self._board = board
         self.rules = rules
-        self._last: _Moment | None = None
+        self._last: _DemandSample | None = None
         self._windows: deque[_Window] = deque()
         self._pressed: deque[_Window] = deque()
         self._calm: deque[_Window] = deque()
@@ -202,12 +202,12 @@ class DemandMonitor:
         named = " and ".join(self._monitors) or "memory activity"
         return (f"{named} cannot be read: no memory clock is kept up for other work",)
 
-    def sample(self, leased: Leased) -> None:
+    def sample(self, leased: LeaseProcesses) -> None:
         now = self._monotonic()
         if self._last is not None and now - self._last.time_s < _SHORTEST_S:
             return
         counters = read_counters(self._files, {os.getpid(), *leased.pids})
-        before, self._last = self._last, _Moment(now, leased, counters)
+        before, self._last = self._last, _DemandSample(now, leased, counters)
         same = before is not None and before.leased.pids == leased.pids
         if before is not None and same:
             self._learn(before, self._last)
@@ -229,7 +229,7 @@ class DemandMonitor:
             held_hz=worst.held_hz if worst else 0,
         )
 
-    def _learn(self, before: _Moment, now: _Moment) -> None:
+    def _learn(self, before: _DemandSample, now: _DemandSample) -> None:
         last, seen = before.counters, now.counters
         seconds = now.time_s - before.time_s
         ticks = seconds * TICKS_PER_S
@@ -266,7 +266,7 @@ class DemandMonitor:
             known = self._cpus[policy] = tuple((self._files.find_text(f"{policy}/related_cpus") or "").split())
         return known
 
-    def _follow_memory(self, now: float, leased: Leased, same: bool) -> None:
+    def _follow_memory(self, now: float, leased: LeaseProcesses, same: bool) -> None:
         counted = self._memory_khz()
         self._blind = counted is None
         if counted is None:

@@ -19,10 +19,10 @@ from ....kernels.correction.pinning import TELLING, pinned
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...planning.lease_plan import is_known
-from ...planning.settling import Warmth, settled
+from ...planning.settling import ThermalState, settled
 from ..credible import has
 from ..missed_targets import HEAVIER_FROM, doubted
-from .memory import Key, Memory
+from .memory import ObservationStore, ProgramKey
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
@@ -32,20 +32,20 @@ _KEPT = 24
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
-_Asked = tuple[Surface, "Warmth | None", "float | None", _Seen, _Seen, bool]
+_Asked = tuple[Surface, "ThermalState | None", "float | None", _Seen, _Seen, bool]
 
 
-class Corrections:
+class SurfaceCorrector:
     """Makes and keeps surfaces by earlier observations and the board's warmth. Thread-safe."""
 
-    def __init__(self, memory: Memory, warmth: Callable[[], Warmth | None]) -> None:
+    def __init__(self, memory: ObservationStore, warmth: Callable[[], ThermalState | None]) -> None:
         self._memory = memory
         self._warmth = warmth
         self._kept: OrderedDict[_Asked, Surface] = OrderedDict()
         self._lock = threading.Lock()
 
     def make(
-        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
+        self, original: Surface, key: ProgramKey | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> Surface:
         """Surface for the board's warmth, by present and earlier observations; if ``cautious``, their slowdown applies
         everywhere.
@@ -63,11 +63,11 @@ class Corrections:
     def predicted(self, original: Surface, fps: float | None) -> Surface:
         return settled(original, self._warmth(), fps)
 
-    def kept(self, original: Surface, key: Key | None, fps: float | None) -> Surface | None:
+    def kept(self, original: Surface, key: ProgramKey | None, fps: float | None) -> Surface | None:
         return self._get(self._asked(original, key, fps, (), True))
 
     def _asked(
-        self, original: Surface, key: Key | None, fps: float | None, observations: Sequence[Observation], cautious: bool
+        self, original: Surface, key: ProgramKey | None, fps: float | None, observations: Sequence[Observation], cautious: bool
     ) -> _Asked:
         before = tuple(self._memory.observations(key)) if key is not None else ()
         return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)

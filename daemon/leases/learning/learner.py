@@ -23,24 +23,24 @@ from ...hardware.axes import listed
 from ...hardware.sensors.sampled import SampledSensors
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
-from ...planning.settling import Settling, Warmth
-from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, Repeated, fields
+from ...planning.settling import ThermalState, ThermalTracker
+from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, RepeatedLog, fields
 from ..board.service import BoardService
 from ..board.snapshot import Snapshot
-from ..credible import Credible, credible, doubt, has
-from ..frames import Company, Setting
+from ..credible import CredibleRange, credible, doubt, has
+from ..frames import ClockSetting, Company
 from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
 from ..sharing.arbiter import sharers
 from .correcting import expected_ms, unforeseen
-from .memory import Memory
+from .memory import ObservationStore
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
 from .replanned import BestPlanner, TopmostPlanner, worth_trying, worth_while
 from .used import LeaseMeter, used
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
-    from .unpredicted import Unpredicted
+    from .unpredicted import UnpredictedProgram
 
 log = logging.getLogger(__name__)
 
@@ -67,19 +67,19 @@ class Learner:
         self,
         desk: BoardService,
         sensors: SampledSensors,
-        memory: Memory,
-        warmth: Callable[[], Warmth | None],
+        memory: ObservationStore,
+        warmth: Callable[[], ThermalState | None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._desk = desk
         self._sensors = sensors
         self._memory = memory
         self._warmth = warmth
-        self._settling = Settling()
+        self._settling = ThermalTracker()
         self._tending: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[object] | None = None
         self._monotonic = monotonic
-        self._said = Repeated(log, monotonic)
+        self._said = RepeatedLog(log, monotonic)
         self._courses: dict[str, LeaseProgress] = {}
         self._meters: dict[str, LeaseMeter] = {}
 
@@ -154,7 +154,7 @@ class Learner:
         standby = snapshot.standby.get(lease.id)
         parked = standby is not None and standby.since_s is not None
         disturbed = bool(throttled or over_current or snapshot.deviating or parked)
-        setting = None if (applied := snapshot.applied) is None else Setting(applied.accepted, snapshot.set_s, disturbed)
+        setting = None if (applied := snapshot.applied) is None else ClockSetting(applied.accepted, snapshot.set_s, disturbed)
         others = self._company(lease, snapshot, now_s)
         company = frozenset(other.plan.network or other.holder.app for other in others)
         period_ms = 1e3 / plan.fps if plan.fps else None
@@ -209,13 +209,13 @@ class Learner:
             course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
             self._plan(lease.id, course, company, None)
 
-    def _where(self, course: LeaseProgress | None, setting: Setting | None, company: Company) -> Credible:
+    def _where(self, course: LeaseProgress | None, setting: ClockSetting | None, company: Company) -> CredibleRange:
         if course is None or course.original is None or course.trusted:
-            return Credible()
+            return CredibleRange()
         configuration = None if setting is None or setting.disturbed else setting.configuration
         return credible(course.original, configuration, alone=not company, accepted=course.accepted)
 
-    def _judge_frames(self, lease: Lease, course: LeaseProgress, where: Credible, company: Company, now_s: float) -> None:
+    def _judge_frames(self, lease: Lease, course: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
         """Log once that frames do not count; accept persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
@@ -277,7 +277,7 @@ class Learner:
             if (warmth := self._warmth()) is not None:
                 self._rewarmed(warmth, self._monotonic())
 
-    def _rewarmed(self, warmth: Warmth, now_s: float) -> None:
+    def _rewarmed(self, warmth: ThermalState, now_s: float) -> None:
         self._settling.see(now_s, warmth.die_c)
         for name, course in self._courses.items():
             reason = None if course.planned_c is None else self._settling.reason(course.planned_s, course.planned_c)
@@ -414,7 +414,7 @@ class Learner:
         return await self._desk.replan(lease, again, said), learned
 
     async def _recall(
-        self, lease: Lease, course: LeaseProgress, unknown: Unpredicted, seen: Sequence[Observation]
+        self, lease: Lease, course: LeaseProgress, unknown: UnpredictedProgram, seen: Sequence[Observation]
     ) -> Sequence[Observation]:
         if not unknown.before or not seen:
             return seen

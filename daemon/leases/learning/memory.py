@@ -38,7 +38,7 @@ _MOST_BYTES = 8 << 20
 _NOT_OBSERVED = ("configuration", "seen_s", "predicted_ms")
 
 
-class Key(NamedTuple):
+class ProgramKey(NamedTuple):
     """A user's program: the digest of a network's surface, or an application's name."""
 
     uid: int
@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Learned:
+class ProgramSummary:
     """Summary of one program; ``seen_s`` is in seconds since 1970, ``factor`` the median of observed over predicted latency."""
 
     uid: int
@@ -59,24 +59,24 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class _Program:
+class _ProgramObservations:
     name: str
     app: str
     observed: tuple[Mapping[str, Any], ...] = ()
 
 
-class Memory:
+class ObservationStore:
     """Observations by user and program, with ``clock`` in seconds since 1970. For one thread, except :meth:`save`."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._known: OrderedDict[Key, _Program] = _read(path)
+        self._known: OrderedDict[ProgramKey, _ProgramObservations] = _read(path)
         self._saved = True
 
     def remember(
         self,
-        key: Key,
+        key: ProgramKey,
         observations: Sequence[Observation],
         *,
         name: str = "",
@@ -89,7 +89,7 @@ class Memory:
         if not telling:
             return
         fresh = {tuple(seen.configuration) for seen in telling}
-        program = self._known.pop(key, _Program(name, app))
+        program = self._known.pop(key, _ProgramObservations(name, app))
         before = [one for one in program.observed if tuple(one["configuration"]) not in fresh]
         news = [
             {
@@ -100,7 +100,7 @@ class Memory:
             }
             for seen in sorted(telling, key=lambda seen: -seen.age_s)
         ]
-        self._known[key] = _Program(name, app, tuple([*before, *news][-CONFIGURATIONS_KEPT:]))
+        self._known[key] = _ProgramObservations(name, app, tuple([*before, *news][-CONFIGURATIONS_KEPT:]))
         self._saved = False
         self._bound(key.uid)
 
@@ -111,7 +111,7 @@ class Memory:
             del self._known[next(key for key in self._known if key.uid == most)]
             shares[most] -= 1
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ProgramKey) -> None:
         self._saved = self._known.pop(key, None) is None and self._saved
 
     def drop(self, uid: int | None, name: str | None) -> int:
@@ -120,13 +120,13 @@ class Memory:
             self.forget(key)
         return len(gone)
 
-    def learned(self, uid: int | None, name: str | None = None) -> list[Learned]:
+    def learned(self, uid: int | None, name: str | None = None) -> list[ProgramSummary]:
         return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
 
-    def summary(self, key: Key) -> Learned | None:
+    def summary(self, key: ProgramKey) -> ProgramSummary | None:
         return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
 
-    def observations(self, key: Key) -> tuple[Observation, ...]:
+    def observations(self, key: ProgramKey) -> tuple[Observation, ...]:
         now_s = self._clock()
         found = []
         program = self._known.get(key)
@@ -154,15 +154,15 @@ class Memory:
             log.warning("observations cannot be kept in %s: %s", self._path, error.strerror)
 
 
-def _meant(key: Key, program: _Program, uid: int | None, name: str | None) -> bool:
+def _meant(key: ProgramKey, program: _ProgramObservations, uid: int | None, name: str | None) -> bool:
     return uid in (None, key.uid) and name in (None, program.name or program.app)
 
 
-def _summary(key: Key, program: _Program) -> Learned:
+def _summary(key: ProgramKey, program: _ProgramObservations) -> ProgramSummary:
     factors = [
         one["latency_ms"] / one["predicted_ms"] for one in program.observed if one["predicted_ms"] and one.get("latency_ms")
     ]
-    return Learned(
+    return ProgramSummary(
         uid=key.uid,
         name=program.name,
         app=program.app,
@@ -180,14 +180,14 @@ def _observation(one: Mapping[str, Any]) -> Observation:
     return Observation(FrequencyConfiguration(*map(int, one["configuration"])), **figures)
 
 
-def _read(path: Path) -> OrderedDict[Key, _Program]:
+def _read(path: Path) -> OrderedDict[ProgramKey, _ProgramObservations]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return OrderedDict()
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != _VERSION:
             return OrderedDict()
-        known: OrderedDict[Key, _Program] = OrderedDict()
+        known: OrderedDict[ProgramKey, _ProgramObservations] = OrderedDict()
         for item in data["programs"]:
             observed = tuple(item["observed"])[-CONFIGURATIONS_KEPT:]
             for one in observed:
@@ -196,8 +196,8 @@ def _read(path: Path) -> OrderedDict[Key, _Program]:
                     raise ValueError("predicted_ms")
                 _observation(one)
             if observed:
-                key = Key(int(item["uid"]), str(item["program"]))
-                known[key] = _Program(str(item["name"]), str(item["app"]), observed)
+                key = ProgramKey(int(item["uid"]), str(item["program"]))
+                known[key] = _ProgramObservations(str(item["name"]), str(item["app"]), observed)
         return known
     except FileNotFoundError:
         return OrderedDict()

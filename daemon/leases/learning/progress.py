@@ -13,15 +13,15 @@ from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest
 from ...planning.limits import Limits
-from ..credible import Doubt
+from ..credible import IgnoredFrames
 from ..frames import Company
 from ..lease import Lease
 from ..missed_targets import MissedTarget
-from .memory import Key, Learned
+from .memory import ProgramKey, ProgramSummary
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
-    from .unpredicted import Unpredicted
+    from .unpredicted import UnpredictedProgram
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
 LEAST_PATIENCE = 4
@@ -48,15 +48,15 @@ class LeaseProgress:
         frugal: True if changed for a gain while it kept its target.
     """
 
-    key: Key
+    key: ProgramKey
     wish: PlanRequest
     make: Making
     original: Surface | None = None
     predicted: Surface | None = None
-    remembered: Learned | None = None
+    remembered: ProgramSummary | None = None
     trusted: bool = False
     accepted: bool = False
-    doubt: Doubt | None = None
+    doubt: IgnoredFrames | None = None
     corrected: bool = False
     silent: bool = False
     missed: MissedTarget | None = None
@@ -70,7 +70,7 @@ class LeaseProgress:
     frugal: bool = False
     planning: asyncio.Task[None] | None = None
     lease: Lease | None = None
-    unknown: Unpredicted | None = None
+    unknown: UnpredictedProgram | None = None
     exploring: bool = False
     planned_s: float = 0.0
     planned_c: float | None = None

@@ -33,7 +33,7 @@ _SAME, _SIGMAS = 0.05, 2.0
 
 
 @dataclass(frozen=True)
-class Unpredicted:
+class UnpredictedProgram:
     """A program without predictions; ``before`` are observations of the last program of this name."""
 
     wish: PlanRequest
@@ -99,7 +99,7 @@ class Unpredicted:
 
 @dataclass(frozen=True)
 class ExploringPlanner:
-    program: Unpredicted
+    program: UnpredictedProgram
     seen: tuple[Observation, ...]
 
     def plan(self, limits: Limits) -> LeasePlan:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...hardware.applied import Applied
-from ...hardware.sensors.energy import Metered
+from ...hardware.applied import AppliedSetting
+from ...hardware.sensors.energy import RailEnergies
 from ...planning.plan import Plan
 from ..lease import Lease
 
@@ -21,10 +21,10 @@ class LeaseMeter:
     """Energy of the board from the first to the last reading during a lease. For one thread."""
 
     began_s: float
-    first: Metered | None = None
-    last: Metered | None = None
+    first: RailEnergies | None = None
+    last: RailEnergies | None = None
 
-    def take(self, found: tuple[Metered, Metered] | None) -> None:
+    def take(self, found: tuple[RailEnergies, RailEnergies] | None) -> None:
         if found is not None:
             same = self.first is not None and self.first.energy_mj.keys() == found[1].energy_mj.keys()
             self.first, self.last = self.first if same else found[0], found[1]
@@ -38,7 +38,7 @@ class LeaseMeter:
         return sum(last.energy_mj[rail] - first.energy_mj[rail] for rail in energy_rails), last.time_s - first.time_s
 
 
-def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, applied: Applied | None) -> dict[str, Any]:
+def used(lease: Lease, now_s: float, measured: tuple[float, float] | None, applied: AppliedSetting | None) -> dict[str, Any]:
     """The ``Used`` of the interface; nothing is saved unless the plan's clocks are in force."""
     in_force = applied is not None and applied.verified and applied.requested == lease.plan.configuration
     energy_mj, measured_s = measured or (None, None)

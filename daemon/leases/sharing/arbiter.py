@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import UsageError
-from ...planning.lease_plan import LeasePlan, Work
+from ...planning.lease_plan import GpuLoad, LeasePlan
 from ...planning.limits import Limits
 from ..lease import Lease, combine
 
 if TYPE_CHECKING:
-    from .joint import Joint
+    from .joint import JointChoice
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SharedLatency:
     unmet: str = ""
 
 
-Decided: TypeAlias = tuple[tuple[LeasePlan, ...], Limits, "Joint | None"]
+Decided: TypeAlias = tuple[tuple[LeasePlan, ...], Limits, "JointChoice | None"]
 
 
 class Arbiter:
@@ -78,7 +78,7 @@ class Arbiter:
             fares[name] = fare
         return fares
 
-    def _joint(self, leases: Sequence[Lease], limits: Limits) -> Joint | None:
+    def _joint(self, leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
         decided, plans = self._decided, tuple(lease.plan for lease in leases)
         if decided is None or decided[1] != limits or not _same(decided[0], plans):
             self._decided = decided = (plans, limits, _decide(leases, limits))
@@ -86,7 +86,7 @@ class Arbiter:
         return decided[2]
 
 
-def sharers(leases: Sequence[Lease]) -> Mapping[str, Work]:
+def sharers(leases: Sequence[Lease]) -> Mapping[str, GpuLoad]:
     works = {lease.id: replace(lease.plan.work, process=lease.holder.pid) for lease in leases if lease.plan.work is not None}
     grids = {work.surface.grid for work in works.values()}
     return works if len(grids) == 1 else {}
@@ -96,7 +96,7 @@ def _same(ones: Sequence[LeasePlan], others: Sequence[LeasePlan]) -> bool:
     return len(ones) == len(others) and all(one is other for one, other in zip(ones, others, strict=True))
 
 
-def _decide(leases: Sequence[Lease], limits: Limits) -> Joint | None:
+def _decide(leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
     from .joint import jointly
 
     works = sharers(leases)

@@ -14,7 +14,7 @@ from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.surface import Surface
 from ....kernels.units import AXES
-from ...planning.lease_plan import Work
+from ...planning.lease_plan import GpuLoad
 from ...planning.limits import TIE, Limits, lowest_clocks
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ _LEAST_LEFT = 0.01  # share of GPU time kept for applications without a rate
 
 
 def responses_at_ms(
-    works: Sequence[Work], confidences: Sequence[float | None], index: tuple[int, int, int]
+    works: Sequence[GpuLoad], confidences: Sequence[float | None], index: tuple[int, int, int]
 ) -> NDArray[np.float64]:
     """Exact response times at one configuration: a row per application, a column per confidence."""
     alone = np.array([[work.latency_at_ms(one, index) for one in confidences] for work in works])
     return _exact(_Processes.of(works), alone)
 
 
-def responses_of(works: Sequence[Work], alone: NDArray[np.float64]) -> NDArray[np.float64]:
+def responses_of(works: Sequence[GpuLoad], alone: NDArray[np.float64]) -> NDArray[np.float64]:
     """Response time of each application's frames, from hand-in to the end, for some configurations.
 
     A bound of real-time analysis, refined repeatedly: a bound limits the others' arriving frames, which lowers it. Up to
@@ -71,7 +71,7 @@ class _Processes:
     per_ms: NDArray[np.float64]
 
     @classmethod
-    def of(cls, works: Sequence[Work]) -> _Processes:
+    def of(cls, works: Sequence[GpuLoad]) -> _Processes:
         places = {process: place for place, process in enumerate(dict.fromkeys(work.process for work in works))}
         own = np.array([places[work.process] for work in works])
         members = (own == np.arange(len(places))[:, None]).astype(np.float64)
@@ -125,7 +125,7 @@ def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.fl
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class JointPrediction:
     """Power and energy of several applications, over the grid.
 
     Energy is that of all while those without a rate make one frame each; per second if all have a rate.
@@ -135,7 +135,7 @@ class Together:
     energy_mj: NDArray[np.float64]
 
 
-def together(works: Sequence[Work]) -> Together:
+def together(works: Sequence[GpuLoad]) -> JointPrediction:
     """Power and energy of all together: idle power, plus each frame's added energy times its rate."""
     paced = [(work, work.fps) for work in works if work.fps is not None]
     others = [work.surface for work in works if work.fps is None]
@@ -147,10 +147,10 @@ def together(works: Sequence[Work]) -> Together:
     added_mw, busy = added_mw / np.maximum(busy, 1.0), np.minimum(busy, 1.0)
     if not others:
         power_mw = idle_mw + added_mw
-        return Together(power_mw, power_mw)
+        return JointPrediction(power_mw, power_mw)
     rounds_per_s = np.maximum(1.0 - busy, _LEAST_LEFT) / (np.sum([one.latency_ms for one in others], axis=0) / 1e3)
     power_mw = idle_mw + added_mw + rounds_per_s * np.sum([_added_mj(one) for one in others], axis=0)
-    return Together(power_mw, power_mw / rounds_per_s)
+    return JointPrediction(power_mw, power_mw / rounds_per_s)
 
 
 def _added_mj(surface: Surface) -> NDArray[np.float64]:
@@ -164,8 +164,8 @@ _PASSES = 8
 def without_waiting(
     in_company: Iterable[Observation],
     alone: Sequence[Observation],
-    own: Work,
-    others: Sequence[Work],
+    own: GpuLoad,
+    others: Sequence[GpuLoad],
     *,
     all_its_own: bool = False,
 ) -> list[Observation]:
@@ -193,7 +193,7 @@ def without_waiting(
     return found
 
 
-def _bound_ms(own: Work, others: Sequence[Work], index: tuple[int, int, int], times: float = 1.0) -> float:
+def _bound_ms(own: GpuLoad, others: Sequence[GpuLoad], index: tuple[int, int, int], times: float = 1.0) -> float:
     surface = replace(own.surface, latency_ms=times * own.surface.latency_ms) if times != 1.0 else own.surface
     return float(responses_at_ms([replace(own, surface=surface), *others], [None], index)[0, 0])
 
@@ -205,12 +205,12 @@ STEPS = (0.8, 0.95, 0.99, 0.999)
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointChoice:
     configuration: FrequencyConfiguration
     attained: bool
 
 
-def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration | None = None) -> Joint:
+def jointly(works: Sequence[GpuLoad], limits: Limits, least: FrequencyConfiguration | None = None) -> JointChoice:
     """Choose the configuration for all applications, on one grid, at or above the clocks ``least``; raises UsageError."""
     grid, both = works[0].surface.grid, together(works)
     permitted = limits.permits(grid)
@@ -220,7 +220,7 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
         raised = permitted & _at_least(grid, least, permitted)
         permitted = raised if raised.any() else permitted
     cautious = [
-        _Cautious(place, work, work.limit_ms) for place, work in enumerate(_stepped(works)) if work.limit_ms is not None
+        _CautiousLimit(place, work, work.limit_ms) for place, work in enumerate(_stepped(works)) if work.limit_ms is not None
     ]
     kept, farthest = _evaluate(works, cautious, permitted, both.energy_mj)
     among = permitted & (kept == kept[permitted].max())
@@ -228,10 +228,10 @@ def jointly(works: Sequence[Work], limits: Limits, least: FrequencyConfiguration
     if not attained:
         among &= farthest <= farthest[among].min() * (1 + TIE)
     among &= both.energy_mj <= both.energy_mj[among].min() * (1 + TIE)
-    return Joint(grid.configuration(lowest_clocks(grid, among)), attained)
+    return JointChoice(grid.configuration(lowest_clocks(grid, among)), attained)
 
 
-def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) -> dict[str, float]:
+def fare_ms(works: Mapping[str, GpuLoad], configuration: FrequencyConfiguration) -> dict[str, float]:
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
     confidences = list({work.confidence for work in found})
@@ -241,13 +241,13 @@ def fare_ms(works: Mapping[str, Work], configuration: FrequencyConfiguration) ->
     }
 
 
-class _Cautious(NamedTuple):
+class _CautiousLimit(NamedTuple):
     place: int
-    work: Work
+    work: GpuLoad
     limit_ms: float
 
 
-def _stepped(works: Sequence[Work]) -> list[Work]:
+def _stepped(works: Sequence[GpuLoad]) -> list[GpuLoad]:
     asked = {work.confidence for work in works if work.confidence is not None}
     if len(asked) <= MOST_CONFIDENCES:
         return list(works)
@@ -259,7 +259,7 @@ def _stepped(works: Sequence[Work]) -> list[Work]:
 
 
 def _evaluate(
-    works: Sequence[Work], cautious: Sequence[_Cautious], permitted: NDArray[np.bool_], energy_mj: NDArray[np.float64]
+    works: Sequence[GpuLoad], cautious: Sequence[_CautiousLimit], permitted: NDArray[np.bool_], energy_mj: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Number of limits kept, and the largest share of a limit taken, over the grid.
 
@@ -270,7 +270,7 @@ def _evaluate(
     order = order[np.argsort(energy_mj.ravel()[order], kind="stable")]
     if not cautious:
         return kept, farthest
-    alone = _Alone(works)
+    alone = _SoloLatency(works)
     confidences = {one.work.confidence for one in cautious}
     enough_mj = np.inf
     for start in range(0, len(order), _COLUMNS):
@@ -287,15 +287,15 @@ def _evaluate(
     return kept, farthest
 
 
-class _Alone:
-    def __init__(self, works: Sequence[Work]) -> None:
+class _SoloLatency:
+    def __init__(self, works: Sequence[GpuLoad]) -> None:
         self._works = works
         self._found: dict[tuple[int, float | None], NDArray[np.float64]] = {}
 
     def ms(self, confidence: float | None, columns: NDArray[np.intp]) -> NDArray[np.float64]:
         return np.stack([self._of(work, confidence)[columns] for work in self._works])
 
-    def _of(self, work: Work, confidence: float | None) -> NDArray[np.float64]:
+    def _of(self, work: GpuLoad, confidence: float | None) -> NDArray[np.float64]:
         key = (id(work.surface), confidence)
         if key not in self._found:
             self._found[key] = work.latency_ms(confidence).ravel()

@@ -13,15 +13,15 @@ from ....profiles.errors import ProfilesError
 from ...errors import DaemonError, UsageError
 from .. import protocol
 from ..interface import Call, Interface, Mismatch, method, read_call
-from .connection import Message, Refusals
+from .connection import Message, RefusalLog
 from .session import Service, Session
 
 
-class Answers:
+class MessageAnswers:
     def __init__(self, service: Service, version: str) -> None:
         self.service = service
         self._version = version
-        self._failures = Refusals()
+        self._failures = RefusalLog()
 
     async def answer(self, session: Session, message: Message) -> bytes | AsyncGenerator[bytes, None] | None:
         """The reply as sent, an iterator of several, or None."""

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ...descriptors.disposal import Attached, Disposal
+from ...descriptors.disposal import DescriptorGrant, Disposal
 from ...errors import UsageError
 from ...system.journal import ACTING
 from .. import protocol
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _EVERY_S = 60.0
 
 
-class Refusals:
+class RefusalLog:
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s
         self._since: Counter[int] = Counter()
@@ -58,7 +58,7 @@ class Refusals:
 _READ_BYTES = 1 << 16
 
 
-class Turns:
+class FairTurns:
     """Grants one call per round of the event loop, and a share of reading to each user."""
 
     def __init__(self) -> None:
@@ -113,15 +113,15 @@ _CHUNK_BYTES = 1 << 16
 @dataclass(frozen=True)
 class Message:
     data: bytes
-    attached: Attached | None = None
+    attached: DescriptorGrant | None = None
 
 
 Answering: TypeAlias = Callable[[Message], Awaitable["bytes | AsyncGenerator[bytes, None] | None"]]
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     disposal: Disposal
-    turns: Turns
+    turns: FairTurns
     message_s: float
     reply_s: float
 
@@ -134,7 +134,7 @@ class Host(Protocol):
 class Connection:
     """One admitted client on a non-blocking socket; ``answer`` returns a reply, None, or an iterator of replies."""
 
-    def __init__(self, sock: socket.socket, session: Session, host: Host, answer: Answering) -> None:
+    def __init__(self, sock: socket.socket, session: Session, host: ConnectionHost, answer: Answering) -> None:
         self.session = session
         self._sock = sock
         self._host = host
@@ -142,7 +142,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._end = -1
-        self._attached: Attached | None = None
+        self._attached: DescriptorGrant | None = None
         self._wakeup = asyncio.Event()
         self._busy = False
         self._reading = False
@@ -235,7 +235,7 @@ class Connection:
         self._pause_reading()
         earlier = data.rfind(0, 0, -1) + 1 if whole else len(data)
         if earlier:
-            others = Attached(self._sock, earlier, self.session.peer.uid)
+            others = DescriptorGrant(self._sock, earlier, self.session.peer.uid)
             self._child_may_receive = True
             self._earlier = self._loop.create_task(self._take_earlier(data[:earlier], others))
         elif self._end >= 0 or self._busy:
@@ -243,10 +243,10 @@ class Connection:
         elif self._buffer or len(data) > PIECE_BYTES:
             raise _not_alone()
         else:
-            self._attached = Attached(self._sock, len(data), self.session.peer.uid)
+            self._attached = DescriptorGrant(self._sock, len(data), self.session.peer.uid)
             self._wakeup.set()
 
-    async def _take_earlier(self, data: bytes, others: Attached) -> None:
+    async def _take_earlier(self, data: bytes, others: DescriptorGrant) -> None:
         try:
             if await self._host.disposal.receive(others):
                 raise _not_alone()
@@ -311,7 +311,7 @@ class Connection:
         self._resume_reading()
         return Message(data)
 
-    async def _answer_attached(self, attached: Attached) -> bytes | AsyncGenerator[bytes, None] | None:
+    async def _answer_attached(self, attached: DescriptorGrant) -> bytes | AsyncGenerator[bytes, None] | None:
         data, _ = self._look(attached.size)
         self._child_may_receive = True
         reply = await self._answer(Message(data[:-1], attached))

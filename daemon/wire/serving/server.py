@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...descriptors.children import Stragglers
+from ...descriptors.children import ChildReaper
 from ...descriptors.disposal import Disposal
 from ...errors import DaemonError, LimitReached, NotPermitted, UsageError
 from ..protocol import answers
-from .answers import Answers
-from .connection import Connection, Refusals, Turns
+from .answers import MessageAnswers
+from .connection import Connection, FairTurns, RefusalLog
 from .session import Peer, Service, Session
 
 UNCHANGED = -1
@@ -85,12 +85,12 @@ class ServerLimits:
 
 
 class Server:
-    def __init__(self, version: str, stragglers: Stragglers | None = None) -> None:
+    def __init__(self, version: str, stragglers: ChildReaper | None = None) -> None:
         self._version = version
-        self._disposal = Disposal(stragglers or Stragglers())
-        self._turns = Turns()
-        self._refusals = Refusals()
-        self._doors: list[Door] = []
+        self._disposal = Disposal(stragglers or ChildReaper())
+        self._turns = FairTurns()
+        self._refusals = RefusalLog()
+        self._doors: list[Listener] = []
 
     def listen(
         self,
@@ -107,8 +107,8 @@ class Server:
             only_uids: admitted users, by default all.
             inherited: another process listens afterwards; waiting clients are left to it.
         """
-        answers = Answers(service, self._version)
-        door = Door(
+        answers = MessageAnswers(service, self._version)
+        door = Listener(
             listener, answers, limits or ServerLimits(), only_uids, inherited, self._disposal, self._turns, self._refusals
         )
         self._doors.append(door)
@@ -120,17 +120,17 @@ class Server:
         self._disposal.end()
 
 
-class Door:
+class Listener:
     def __init__(
         self,
         listener: socket.socket,
-        answers: Answers,
+        answers: MessageAnswers,
         limits: ServerLimits,
         only_uids: frozenset[int] | None,
         inherited: bool,
         disposal: Disposal,
-        turns: Turns,
-        refusals: Refusals,
+        turns: FairTurns,
+        refusals: RefusalLog,
     ) -> None:
         self.disposal = disposal
         self.turns = turns

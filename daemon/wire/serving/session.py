@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ...descriptors.disposal import Attached
+from ...descriptors.disposal import DescriptorGrant
 from ..interface import Interface
 
 
@@ -32,7 +32,7 @@ class Service(Protocol):
     interface: Interface
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+        self, session: Session, method: str, parameters: dict[str, Any], attached: DescriptorGrant | None
     ) -> dict[str, Any] | AsyncIterator[dict[str, Any]]: ...
 
     def closed(self, session: Session) -> None: ...

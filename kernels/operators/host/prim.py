@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import ShapeError
 from ..recorder import DataDependent, Recorder
 from ..registry import operator
-from ..values import ACCELERATOR, SCALAR_CODES, Device, Number, Tensor
+from ..values import ACCELERATOR, SCALAR_CODES, Number, Tensor, TensorDevice
 from .arrays import array
 
 
@@ -28,12 +28,12 @@ def is_cuda(recorder: Recorder, self: Tensor) -> bool:
 
 
 @operator("prim::device")
-def device(recorder: Recorder, self: Tensor) -> Device:
+def device(recorder: Recorder, self: Tensor) -> TensorDevice:
     return ACCELERATOR
 
 
 @operator("prim::type")
-def device_type(recorder: Recorder, self: Device) -> str:
+def device_type(recorder: Recorder, self: TensorDevice) -> str:
     return self.type
 
 
@@ -143,8 +143,8 @@ def unwrap(recorder: Recorder, value: Any) -> Any:
 
 
 @operator("device", "prim::Device")
-def named_device(recorder: Recorder, kind: str, index: int | None = None) -> Device:
-    return Device(str(kind)[:32], index)
+def named_device(recorder: Recorder, kind: str, index: int | None = None) -> TensorDevice:
+    return TensorDevice(str(kind)[:32], index)
 
 
 @operator("get_device")

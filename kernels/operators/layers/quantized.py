@@ -85,7 +85,7 @@ def fake_quantize_per_channel_affine(
 # Packed for a CPU
 
 
-class Packed:
+class PackedWeight:
     __slots__ = ("bias", "options", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None, **options: Any) -> None:
@@ -94,13 +94,13 @@ class Packed:
         self.options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
 
 
-def _packed(value: Any, kind: str) -> Packed:
+def _packed(value: Any, kind: str) -> PackedWeight:
     if isinstance(value, ScriptObject):  # PyTorch's saved form: weight, bias, and a convolution's parameters
         tensors = [item for item in _leaves(value.state) if isinstance(item, Tensor)]
         weights = [x for x in tensors if x.is_quantized or x.rank > 1]
         if weights and kind == "linear":
-            return Packed(weights[-1], next((x for x in tensors if x.rank == 1 and x is not weights[-1]), None))
-    if not isinstance(value, Packed):
+            return PackedWeight(weights[-1], next((x for x in tensors if x.rank == 1 and x is not weights[-1]), None))
+    if not isinstance(value, PackedWeight):
         raise UnsupportedOperator(f"operator quantized::{kind} with weights packed in a way that is not followed")
     return value
 
@@ -115,8 +115,8 @@ def _prepack(rank: int) -> None:
     @operator(f"quantized::conv{rank}d_prepack")
     def rule(
         recorder: Recorder, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
-    ) -> Packed:
-        return Packed(weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    ) -> PackedWeight:
+        return PackedWeight(weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
     @operator(f"quantized::conv_transpose{rank}d_prepack")
     def turned(
@@ -128,9 +128,9 @@ def _prepack(rank: int) -> None:
         output_padding: Any,
         dilation: Any,
         groups: int,
-    ) -> Packed:
+    ) -> PackedWeight:
         moved = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
-        return Packed(weight, bias, **moved, groups=groups, transposed=True)
+        return PackedWeight(weight, bias, **moved, groups=groups, transposed=True)
 
     def convolution(relu: bool, dynamic: bool) -> Callable[..., Tensor]:
         def rule(recorder: Recorder, x: Tensor, packed: Any, *_: Any) -> Tensor:
@@ -152,8 +152,8 @@ for _rank in (1, 2, 3):
 
 
 @operator("quantized::linear_prepack", "quantized::linear_prepack_fp16")
-def linear_prepack(recorder: Recorder, weight: Tensor, bias: Tensor | None = None) -> Packed:
-    return Packed(weight, bias)
+def linear_prepack(recorder: Recorder, weight: Tensor, bias: Tensor | None = None) -> PackedWeight:
+    return PackedWeight(weight, bias)
 
 
 def _linear(relu: bool, dynamic: bool) -> Callable[..., Tensor]:

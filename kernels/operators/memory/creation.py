@@ -17,7 +17,7 @@ from ..host.prim import number_of, wrapped
 from ..layout import channels_last, preserved, view_of
 from ..recorder import Recorder
 from ..registry import operator
-from ..values import SCALAR_CODES, SCALAR_TYPES, Device, Tensor
+from ..values import SCALAR_CODES, SCALAR_TYPES, Tensor, TensorDevice
 
 
 def _filled(name: str, *, launches: bool = True) -> None:
@@ -35,7 +35,7 @@ def _filled(name: str, *, launches: bool = True) -> None:
     @operator(name)
     def filled(recorder: Recorder, size: Sequence[int], *arguments: Any, dtype: int | None = None, **_: Any) -> Tensor:
         positional = arguments[1:] if value_first else arguments
-        code = dtype if dtype is not None or not positional or isinstance(positional[0], Device) else positional[0]
+        code = dtype if dtype is not None or not positional or isinstance(positional[0], TensorDevice) else positional[0]
         default = "float32"
         if value_first and arguments:
             default = promoted((arguments[0],)) if not isinstance(arguments[0], float) else "float32"

@@ -38,7 +38,7 @@ _EVALUATIONS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class AccuracyRow:
     """Value and goal as printed; ``met`` is None without a goal."""
 
     measure: str
@@ -56,7 +56,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def engines(args: argparse.Namespace) -> int:
-    groups: dict[tuple[str, str], list[published.Engine]] = {}
+    groups: dict[tuple[str, str], list[published.PublishedEngine]] = {}
     try:
         for one in published.engines(args.data):
             groups.setdefault((one.board, one.compiled), []).append(one)
@@ -81,7 +81,7 @@ def engines(args: argparse.Namespace) -> int:
 
 
 def everything(args: argparse.Namespace) -> int:
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[AccuracyRow]] = {}
     for name in args.only or _PARTS:
         print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
         found[name] = list(_rows(name, args.data))
@@ -97,7 +97,7 @@ def everything(args: argparse.Namespace) -> int:
     return MISSED if any(row.met is False for rows in found.values() for row in rows) else 0
 
 
-def _rows(name: str, data: Path) -> Iterator[Row]:
+def _rows(name: str, data: Path) -> Iterator[AccuracyRow]:
     from . import main
 
     (command, rows_of), told = _PARTS[name], io.StringIO()
@@ -106,17 +106,17 @@ def _rows(name: str, data: Path) -> Iterator[Row]:
     if code in (0, MISSED):
         yield from rows_of(json.loads(told.getvalue()))
     else:
-        yield Row("not compared: the data lack its table", "", "")
+        yield AccuracyRow("not compared: the data lack its table", "", "")
 
 
 _Json: TypeAlias = Any  # of a command
 
 
-def _goal(measure: str, value: float, goal: float) -> Row:
-    return Row(measure, f"{goal:.1%}", f"{value:.1%}", value <= goal)
+def _goal(measure: str, value: float, goal: float) -> AccuracyRow:
+    return AccuracyRow(measure, f"{goal:.1%}", f"{value:.1%}", value <= goal)
 
 
-def _replays(runs: _Json) -> Iterator[Row]:
+def _replays(runs: _Json) -> Iterator[AccuracyRow]:
     for name in dict.fromkeys(run["table"] for run in runs):
         own = [run for run in runs if run["table"] == name]
         after = [run["after"][_AFTER] for run in own]
@@ -125,23 +125,25 @@ def _replays(runs: _Json) -> Iterator[Row]:
         regret = float(np.quantile([one["regret"] for one in after], 0.9))
         yield _goal(f"{name}: regret, 90th percentile", regret, replaying.REGRET)
         late = sum(number > 3 for run in own for number in run["late"])
-        yield Row(f"{name}: late configurations after the third, {len(own)} targets", "0", str(late), late == 0)
+        yield AccuracyRow(f"{name}: late configurations after the third, {len(own)} targets", "0", str(late), late == 0)
 
 
-def _kernels(pairs: _Json) -> Iterator[Row]:
+def _kernels(pairs: _Json) -> Iterator[AccuracyRow]:
     for pair in pairs:
         goal = min(pair["plain_percent"], pair["goal_percent"] or pair["plain_percent"])
         yield _goal(f"{pair['table']} on {pair['gpu']}, held out", pair["own_percent"] / 100, goal / 100)
 
 
-def _layers(found: _Json) -> Iterator[Row]:
+def _layers(found: _Json) -> Iterator[AccuracyRow]:
     for batch, own in found["batches"].items():
         yield _goal(f"networks at batch {batch}, each left out", own["percent"] / 100, own["goal"] / 100)
         if shipped := own.get("shipped"):
-            yield Row(f"shipped profile at batch {batch}, the interpreter's time told", "", f"{shipped['percent']:.1f}%")
+            yield AccuracyRow(
+                f"shipped profile at batch {batch}, the interpreter's time told", "", f"{shipped['percent']:.1f}%"
+            )
 
 
-def _tokens(rows: _Json) -> Iterator[Row]:
+def _tokens(rows: _Json) -> Iterator[AccuracyRow]:
     predicted = [row["predicted"] for row in rows if row["predicted"]]
     for measure, name, goal in (
         ("tokens per second", "rate_error", WITHIN_MS),
@@ -150,19 +152,19 @@ def _tokens(rows: _Json) -> Iterator[Row]:
         yield _goal(f"{measure}, median of {len(predicted)}", median(abs(one[name]) for one in predicted), goal)
 
 
-def _batches(choices: _Json) -> Iterator[Row]:
+def _batches(choices: _Json) -> Iterator[AccuracyRow]:
     for board in dict.fromkeys(one["board"] for one in choices):
         own = [one for one in choices if one["board"] == board and one["observed"]]
         yield _goal(f"{board}: regret of batch and clock, median", median(one["regret"] for one in own), REGRET)
         late = sum(one["late"] for one in own)
-        yield Row(f"{board}: late plans of {len(own)}", "0", str(late), late == 0)
+        yield AccuracyRow(f"{board}: late plans of {len(own)}", "0", str(late), late == 0)
 
 
-def _engines(found: _Json) -> Iterator[Row]:
+def _engines(found: _Json) -> Iterator[AccuracyRow]:
     yield from (_goal(f"{one['board']}, {one['as']}: latency, median", one["error"], published.GOAL) for one in found["groups"])
 
 
-def _silicon(found: _Json) -> Iterator[Row]:
+def _silicon(found: _Json) -> Iterator[AccuracyRow]:
     for board in found["boards"]:
         for fit in board["fits"]:
             if fit["limit"] is not None:
@@ -172,7 +174,7 @@ def _silicon(found: _Json) -> Iterator[Row]:
                 yield replace(row, met=fit["passed"])
 
 
-_PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[Row]]]] = {
+_PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]] = {
     "replay": (("compare", "replay"), _replays),
     "engines": (("compare", "engines"), _engines),
     "batches": (("compare", "batches"), _batches),
@@ -183,7 +185,7 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[Row]]]] = {
 }
 
 
-def _page(found: dict[str, list[Row]]) -> Iterator[str]:
+def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
     yield "# Accuracy\n"
     how = f"on {date.today().isoformat()}, version {__version__}"
     yield f"Written by `jetdvfs-lab compare all --data DIR --write docs/accuracy.md` {how}."
@@ -206,7 +208,7 @@ def _page(found: dict[str, list[Row]]) -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _shown(name: str, rows: Sequence[Row]) -> Iterator[str]:
+def _shown(name: str, rows: Sequence[AccuracyRow]) -> Iterator[str]:
     yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} --data DIR`\n"
     yield "| Measure | Goal | Now | |\n|---|---|---|---|"
     for row in rows:

@@ -37,7 +37,7 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-class Group:
+class VerbGroup:
     """Verb of several modules; its docstring is its help."""
 
     def __init__(self, modules: tuple[ModuleType, ...], summary: str) -> None:
@@ -64,7 +64,7 @@ class Group:
 def _module_of(verb: str) -> Any:
     names, summary = _VERBS[verb]
     modules = tuple(importlib.import_module(f".{name}", __package__) for name in names)
-    return modules[0] if len(modules) == 1 else Group(modules, summary)
+    return modules[0] if len(modules) == 1 else VerbGroup(modules, summary)
 
 
 LAB = Program(

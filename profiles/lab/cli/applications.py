@@ -25,7 +25,7 @@ from .arguments import add_data
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
-    from ..compare.tokens import Judged
+    from ..compare.tokens import PredictedRow
 
 REGRET = 0.10
 """Goal for the median excess energy per image within the deadline."""
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if in_time == in_energy == len(counted) else MISSED
 
 
-def _cells(one: Judged) -> list[str]:
+def _cells(one: PredictedRow) -> list[str]:
     row = one.row
     name = f"  {row.model} {row.form} {row.label or f'{row.context} seen'}"
     if one.rates is None:
@@ -77,7 +77,7 @@ def _cells(one: Judged) -> list[str]:
     return [name, *time, f"{row.mj:.0f}", f"{one.mj:.0f}", f"{one.energy_error:+.0%}", "ok" if one.in_energy else "MISSED"]
 
 
-def _moved(judged: Sequence[Judged]) -> str:
+def _moved(judged: Sequence[PredictedRow]) -> str:
     ratios = [
         row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in judged) if row.traffic_bytes_s
     ]
@@ -85,7 +85,7 @@ def _moved(judged: Sequence[Judged]) -> str:
     return f"bytes that a token really moved over those that are counted, {len(ratios)} rows: {told}"
 
 
-def _to_json(one: Judged) -> dict[str, Any]:
+def _to_json(one: PredictedRow) -> dict[str, Any]:
     row = one.row
     predicted = {"tokens_per_s": 1e3 / one.ms, "mj_per_token": one.mj}
     predicted |= {"rate_error": one.rate_error, "energy_error": one.energy_error}
@@ -105,7 +105,7 @@ def _to_json(one: Judged) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BatchChoice:
     """Batch and GPU clock planned for a deadline; ``regret`` is excess energy over the best measured."""
 
     board: str
@@ -164,11 +164,11 @@ def batches(args: argparse.Namespace) -> int:
     return 0 if _regret(seen) <= REGRET and not any(choice.late for choice in seen) else MISSED
 
 
-def _regret(choices: Sequence[Choice]) -> float:
+def _regret(choices: Sequence[BatchChoice]) -> float:
     return statistics.median([choice.regret for choice in choices] or [0.0])
 
 
-def _choices(board: str, measured: Sequence[studied.Cell]) -> list[Choice]:
+def _choices(board: str, measured: Sequence[studied.BatchMeasurement]) -> list[BatchChoice]:
     cost = load_bundle(studied.PROFILES[board]).cost
     predicted: dict[int, Surface] = {}
     for size in studied.SIZES:
@@ -188,8 +188,13 @@ def _choices(board: str, measured: Sequence[studied.Cell]) -> list[Choice]:
 
 
 def _choose(
-    board: str, measured: Sequence[studied.Cell], surfaces: Mapping[int, Surface], deadline_ms: float, *, observed: bool
-) -> Choice | None:
+    board: str,
+    measured: Sequence[studied.BatchMeasurement],
+    surfaces: Mapping[int, Surface],
+    deadline_ms: float,
+    *,
+    observed: bool,
+) -> BatchChoice | None:
     plans = []
     for size, one in surfaces.items():
         cpu_khz, _, emc_hz = studied.top(one)
@@ -206,13 +211,13 @@ def _choose(
     real = studied.at(measured, size, made.configuration.gpu_hz)
     if real is None:
         return None
-    return Choice(
+    return BatchChoice(
         board, observed, deadline_ms, size, made.configuration.gpu_hz, made.latency_ms, item_mj, real.latency_ms, real.item_mj,
         best.batch, best.gpu_hz, real.item_mj / best.item_mj - 1,
     )  # fmt: skip
 
 
-def _choice_cells(choice: Choice) -> list[str]:
+def _choice_cells(choice: BatchChoice) -> list[str]:
     chosen = [str(choice.batch), f"{choice.gpu_hz / 1e6:.0f}"]
     times = [f"{choice.predicted_ms:.0f}", f"{choice.real_ms:.0f}"]
     energies = [f"{figure:.0f}" for figure in (choice.predicted_item_mj, choice.real_item_mj)]

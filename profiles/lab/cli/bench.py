@@ -18,7 +18,7 @@ from ....daemon.errors import InputError, UsageError
 from ...bundle.bundle import load_bundle
 
 if TYPE_CHECKING:
-    from ..networks.bench import Score
+    from ..networks.bench import PredictorScore
     from ..networks.predictors.estimator import Estimator
 
 SIZES = (100, 500, 1000, 2000)
@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..networks.bench import SPLITS, evaluate
-    from ..networks.predictors.combined import Searched, space_of
+    from ..networks.predictors.combined import RandomSearch, space_of
     from ..networks.predictors.loading import duplicates, unseen_share
     from ..networks.record import read_record
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         for name, make in list(methods.items()):
             if space_of(make()):
-                methods[f"{name}, searched"] = partial(Searched, make, args.search)
+                methods[f"{name}, searched"] = partial(RandomSearch, make, args.search)
     samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
     about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board", "search")}
     about |= {"record": record.about.source, "samples": len(samples), "metrics": list(metrics)}
@@ -129,8 +129,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
-    from ..networks.bench import Score
+def _kept(path: Path, about: Mapping[str, Any]) -> list[PredictorScore]:
+    from ..networks.bench import PredictorScore
 
     try:
         if not path.exists():
@@ -138,7 +138,7 @@ def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
         first, *lines = path.read_text(encoding="utf-8").splitlines()
         if json.loads(first) != about:
             raise InputError(f"--keep {path}: of another run ({first:.200}); give a new file")
-        found = [Score(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may have been cut short
+        found = [PredictorScore(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may have been cut short
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--keep {path}: cannot be gone on with ({error})") from error
     last = {(one.method, one.split, one.networks, one.metric): one for one in found}
@@ -147,7 +147,7 @@ def _kept(path: Path, about: Mapping[str, Any]) -> list[Score]:
 
 
 def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
-    from ..networks.predictors.kernel_level import KernelLevel, Stack
+    from ..networks.predictors.kernel_level import KernelLevel, StackedEstimator
     from ..networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, trained_as
     from ..networks.predictors.trees import GlobalTrees
 
@@ -159,7 +159,7 @@ def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[
         if bundle.manifest.board != args.board:
             raise UsageError(f"--profile {args.profile}: it is of {bundle.manifest.board}, not of {args.board}")
         known[KERNEL_LEVEL] = lambda: KernelLevel(bundle)
-        known[f"{KERNEL_LEVEL}+xgboost"] = lambda: Stack(KernelLevel(bundle), GlobalTrees("xgb"))
+        known[f"{KERNEL_LEVEL}+xgboost"] = lambda: StackedEstimator(KernelLevel(bundle), GlobalTrees("xgb"))
     chosen = _chosen(args.predictor or tuple(known), tuple(known), "--predictor")
     told = {"epochs": args.epochs, "batch": args.batch, "rate": args.rate}
     return {name: trained_as(known[name], **told) for name in chosen}
@@ -172,7 +172,7 @@ def _chosen(asked: Sequence[str], known: Sequence[str], option: str) -> Sequence
     return tuple(dict.fromkeys(asked))
 
 
-def _table(scores: Sequence[Score]) -> str:
+def _table(scores: Sequence[PredictorScore]) -> str:
     headers = (
         "predictor",
         "split",

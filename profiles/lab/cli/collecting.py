@@ -21,9 +21,9 @@ from ...adapt.torch_process import TorchProcess
 from ...reference import reference_input, reference_model, reference_names
 from ...twin.cli.arguments import BOARD
 from ..measure.gpus import SWITCH_S, measure_board, plan_board
-from ..measure.meters.cpu import KERNEL_WORKER, Patience
-from ..measure.meters.notes import Notebook
-from ..measure.meters.renewed import Renewed
+from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
+from ..measure.meters.notes import CampaignNotes
+from ..measure.meters.renewed import RestartingWorker
 from ..measure.processor import about_s
 from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
@@ -32,13 +32,13 @@ from .twin_worker import TwinWorker
 if TYPE_CHECKING:
     from ....kernels.network import Network
     from ..measure.campaign import Campaign, CampaignSize
-    from ..measure.processor import Model
+    from ..measure.processor import MeasuredModel
 
 _POWER_S = 0.6
-_QUICK = Patience(kernel_s=0.02, network_s=0.2, power_s=0.3, timings=30)
+_QUICK = TimingLimits(kernel_s=0.02, network_s=0.2, power_s=0.3, timings=30)
 
 
-def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: int) -> dict[str, Any]:
+def collect_board(args: argparse.Namespace, models: Sequence[MeasuredModel], kernels: int) -> dict[str, Any]:
     """Measure, write the record, and return its summary.
 
     Raises:
@@ -50,7 +50,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     if missing := board.missing_rails():
         raise InputError(f"{board.description.title}: no sensor of rail {missing[0]} can be read; see 'sudo jetdvfs board'")
     mean_s = board.averaging_s()
-    patience = replace(_QUICK if args.quick else Patience(power_s=_POWER_S), lead_s=mean_s)
+    patience = replace(_QUICK if args.quick else TimingLimits(power_s=_POWER_S), lead_s=mean_s)
     with _worker(args, models) as worker:
         campaign = plan_board(board.description, board.grid, models, worker.about["kinds"], kernels, args.quick, args.seed)
         if args.bench is not None:
@@ -68,7 +68,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
             kept_for(args, campaign) as folder,
             board.daemon(own=False) as client,
             SampledRails(board).sampling() as rails,
-            contextlib.closing(HeldClocks(board, client, notebook := Notebook(), worker)) as clocks,
+            contextlib.closing(HeldClocks(board, client, notebook := CampaignNotes(), worker)) as clocks,
         ):
             at_first = board.at_first()
             found = measure_board(campaign, models, worker, rails, clocks, patience, folder, uneven_progress(), notebook)
@@ -76,11 +76,13 @@ def collect_board(args: argparse.Namespace, models: Sequence[Model], kernels: in
     return what
 
 
-def _worker(args: argparse.Namespace, models: Sequence[Model]) -> contextlib.closing[Renewed] | contextlib.closing[TwinWorker]:
+def _worker(
+    args: argparse.Namespace, models: Sequence[MeasuredModel]
+) -> contextlib.closing[RestartingWorker] | contextlib.closing[TwinWorker]:
     if args.bench is not None:
         return contextlib.closing(TwinWorker(args.bench, {model.path: model.network for model in models}))
     return contextlib.closing(
-        Renewed(lambda: TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))
+        RestartingWorker(lambda: TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))
     )
 
 
@@ -261,14 +263,14 @@ def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
 
 
 def _collect_processor(args: argparse.Namespace) -> int:
-    from ..measure.meters.cpu import Patience
+    from ..measure.meters.cpu import TimingLimits
     from ..measure.processor import about_s, measure_processor, plan_processor, processor_size, this_processor
 
     models = _models(args.models, args.inputs)
     with this_processor(args.python, args.threads, args.cpu_mhz) as machine:
         process, device = machine.process, machine.device
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-        patience = Patience(0.05, 0.5, 0.3, 30) if args.quick else Patience()
+        patience = TimingLimits(0.05, 0.5, 0.3, 30) if args.quick else TimingLimits()
         campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels, device.grid.size), args.seed)
         what: dict[str, Any] = {
             "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
@@ -289,7 +291,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
 def _collect_gpu(args: argparse.Namespace) -> int:
     from ...adapt.torch_process import TorchProcess
     from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
-    from ..measure.meters.cpu import KERNEL_WORKER, Patience
+    from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
     from ..measure.meters.nvml import installed_library
     from ..measure.processor import about_s
 
@@ -300,7 +302,7 @@ def _collect_gpu(args: argparse.Namespace) -> int:
 
     with workstation(installed_library(), start, args.gpu_mhz) as gpu:
         kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
-        patience = Patience(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
+        patience = TimingLimits(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
@@ -324,8 +326,8 @@ def _print_about(what: dict[str, Any], as_json: bool) -> None:
         print("\n".join(f"{key:14} {value}" for key, value in what.items()))
 
 
-def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:
-    from ..measure.processor import Model
+def _models(names: Sequence[str], inputs: Sequence[str]) -> list[MeasuredModel]:
+    from ..measure.processor import MeasuredModel
 
     known = reference_names()
     models = []
@@ -335,5 +337,5 @@ def _models(names: Sequence[str], inputs: Sequence[str]) -> list[Model]:
             raise UsageError(f"{name}: not a file that PyTorch runs; valid: {', '.join(_RUN)}, or one of {', '.join(known)}")
         specs = (reference_input(name),) if name in known and not inputs else tuple(parse_input(text) for text in inputs)
         network = decompose(path, specs, name=path.stem)
-        models.append(Model(path, network, network.inputs))
+        models.append(MeasuredModel(path, network, network.inputs))
     return models

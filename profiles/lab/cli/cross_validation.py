@@ -14,7 +14,7 @@ from ....kernels.text import needing
 from .arguments import add_seed, add_threads
 
 if TYPE_CHECKING:
-    from ..train.left_out import LeftOut
+    from ..train.left_out import HeldOutNetwork
 
 _ROUNDS = 200
 _DEPTH, _RATE = 5, 0.1
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(found: Sequence[LeftOut]) -> str:
+def _table(found: Sequence[HeldOutNetwork]) -> str:
     powered = any(one.energy_percent is not None for one in found)
     headers = ["network", "measured ms", "predicted ms", "error", "plain sum", "guessed", *(["energy"] if powered else [])]
     rows = []

@@ -45,7 +45,7 @@ from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
 from ...errors import BundleError
 from ...twin.cli.arguments import add_perturbed
-from ..compare.plans import TARGETS_IN_WORDS, Outcome, Trial
+from ..compare.plans import TARGETS_IN_WORDS, PlanTrial, TrialCounts
 from ..train.listed_networks import left_out_networks
 from . import bench
 from .arguments import add_seed, named_networks
@@ -204,7 +204,7 @@ def _plans(results: Sequence[NetworkResult]) -> Iterator[str]:
 
     def cells(name: str, of: Sequence[NetworkResult]) -> list[str]:
         line = [name]
-        for outcome in (Outcome.of(_trials(of, planner)) for planner in (PLAIN, CONFIDENT)):
+        for outcome in (TrialCounts.of(_trials(of, planner)) for planner in (PLAIN, CONFIDENT)):
             line += [f"{outcome.mean_regret:.1%}", f"{outcome.worst_regret:.1%}", f"{outcome.missed}/{outcome.trials}"]
             line += [f"{outcome.worst_over:.1%}", str(outcome.refused)]
         return line
@@ -213,14 +213,14 @@ def _plans(results: Sequence[NetworkResult]) -> Iterator[str]:
     for title in ("", f"with confidence {CONFIDENCE:g}: "):
         headers += [f"{title}regret", "worst", "missed", "by up to", "refused"]
     yield output.table(headers, [*(cells(result.network, [result]) for result in results), cells("all", results)])
-    floor = Outcome.of(_trials(results, FLOOR))
+    floor = TrialCounts.of(_trials(results, FLOOR))
     yield (
         f"floor: regret {floor.mean_regret:.1%}, at most {floor.worst_regret:.1%}; {floor.missed} of {floor.trials} missed, "
         f"by up to {floor.worst_over:.1%}"
     )
 
 
-def _trials(results: Sequence[NetworkResult], planner: str) -> Iterator[Trial]:
+def _trials(results: Sequence[NetworkResult], planner: str) -> Iterator[PlanTrial]:
     return (trial for result in results for board in result.boards for trial in board.trials[planner])
 
 
@@ -262,12 +262,12 @@ def _to_json(bundle: Bundle, results: Sequence[NetworkResult], nodes: Sequence[i
     return {
         "profile": manifest.name, "board": manifest.board, "simulated": True, "silicon": version, "nodes": list(nodes),
         "trained_on": sorted(set(nodes) & set(manifest.nodes)), "mean": summary(own),
-        "plans": {planner: asdict(Outcome.of(_trials(results, planner))) for planner in planners},
+        "plans": {planner: asdict(TrialCounts.of(_trials(results, planner))) for planner in planners},
         "networks": [
             {
                 "network": result.network,
                 "guessed_share": result.guessed_share,
-                "plans": {planner: asdict(Outcome.of(_trials([result], planner))) for planner in planners},
+                "plans": {planner: asdict(TrialCounts.of(_trials([result], planner))) for planner in planners},
                 "boards": [
                     {
                         "node": board.node,

@@ -14,8 +14,8 @@ from ....daemon.wire.held import HeldLease
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import MeasurementError
 from ...timing import SystemClock
-from ..measure.meters.cpu import Worker
-from ..measure.meters.notes import Notebook
+from ..measure.meters.cpu import MeasuringWorker
+from ..measure.meters.notes import CampaignNotes
 
 _REST_S = 20.0  # without work and at the board's own clocks, after it was too hot
 _READ_EVERY_S = 0.05
@@ -28,7 +28,9 @@ class HeldClocks:
     rejected sample.
     """
 
-    def __init__(self, board: SetUpBoard, client: Client, notebook: Notebook, worker: Worker, rest_s: float = _REST_S) -> None:
+    def __init__(
+        self, board: SetUpBoard, client: Client, notebook: CampaignNotes, worker: MeasuringWorker, rest_s: float = _REST_S
+    ) -> None:
         self._board, self._client, self._notebook, self._worker, self._rest_s = board, client, notebook, worker, rest_s
         self._clock = SystemClock()
         self._lease: HeldLease | None = None

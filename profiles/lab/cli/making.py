@@ -110,7 +110,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     with needing("jetdvfs-lab train", "train", InputError):
         from ..train.left_out import measured_kinds, whole_networks
         from ..train.making import bundle_from_record
-        from ..train.tuned import Tuned
+        from ..train.tuned import TunedRecipes
 
         own = whole_networks(record)
         kinds = measured_kinds(own)
@@ -124,7 +124,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
             return None
         name = args.name or f"{record.board}{'-sim' if record.silicon_version else ''}"
         seed = f" --seed {args.seed}" if args.seed else ""
-        tuned = None if args.recipes is None else Tuned.load(args.recipes).recipes()
+        tuned = None if args.recipes is None else TunedRecipes.load(args.recipes).recipes()
         recipes = "" if args.recipes is None else f" --recipes {args.recipes.name}"
         command = f"jetdvfs-lab train {args.record.name}{recipes}{seed} --name {name} --out {name}"
         with contextlib.nullcontext() if args.cluster is None else cluster("--cluster", args.cluster) as client:

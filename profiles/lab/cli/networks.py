@@ -126,10 +126,10 @@ def _gpu_meter(stack: contextlib.ExitStack, folder: Path) -> GpuNetworkMeter:
 
 def _import(args: argparse.Namespace) -> int:
     from ..compare.real.whole import PUBLISHED as FOUND
-    from ..networks.record import Recorder
+    from ..networks.record import NetworkRecorder
 
     about, networks = FOUND[args.published]
-    recorder = Recorder(args.folder, about)
+    recorder = NetworkRecorder(args.folder, about)
     with progress(f"reading {args.published}"):
         for network in networks(args.data):
             if network.name not in recorder.done:

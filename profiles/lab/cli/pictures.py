@@ -13,7 +13,7 @@ from ....daemon.cli.pictures import OTHERS, colour, colours_of, heading, ink_on,
 from ..paper.characterization import NetworkRun
 
 if TYPE_CHECKING:
-    from ..compare.loop import Replay
+    from ..compare.loop import LoopResult
 
 _LEAST_LABEL = 0.045
 
@@ -61,7 +61,7 @@ _PANELS = (
 )
 
 
-def draw_replays(runs: Sequence[Replay], path: str | os.PathLike[str], *, simulated: bool) -> None:
+def draw_replays(runs: Sequence[LoopResult], path: str | os.PathLike[str], *, simulated: bool) -> None:
     """Draw median and 90th percentile of each table's programs and targets. Raises InputError."""
     figure = new_figure(15, 5)
     title = (

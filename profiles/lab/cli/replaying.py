@@ -45,7 +45,7 @@ from ...twin.measured.tables import load_tables
 
 if TYPE_CHECKING:
     from ....kernels.surface import Surface
-    from ..compare.loop import Replay
+    from ..compare.loop import LoopResult
 
 TIME, POWER, REGRET = 0.02, 0.04, 0.03
 GOAL = f"goal after 10: time {TIME:.0%}, power {POWER:.0%}, regret (90%) {REGRET:.0%}, no miss after the third frame"
@@ -83,7 +83,7 @@ def replay_tables(args: argparse.Namespace) -> int:
         raise MeasurementError(f"--only {args.only!r:.80}: no table or program is called like this; there are {names}")
     if not args.json:
         print(f"{'simulated boards' if args.profile else 'real boards, replayed'}; {GOAL}")
-    runs: list[Replay] = []
+    runs: list[LoopResult] = []
     for name in dict.fromkeys(table.name for table in chosen):
         own = [run for table in chosen if table.name == name for run in replay(table, starts.get(table.workload))]
         runs += own
@@ -103,7 +103,7 @@ def replay_tables(args: argparse.Namespace) -> int:
     return 0
 
 
-def lines(runs: Sequence[Replay]) -> list[str]:
+def lines(runs: Sequence[LoopResult]) -> list[str]:
     late = sum(sum(number > 3 for number in run.late) for run in runs)
     early = sum(len(run.late) for run in runs) - late
     found = [
@@ -132,5 +132,5 @@ def lines(runs: Sequence[Replay]) -> list[str]:
     return found
 
 
-def _row(run: Replay) -> Mapping[str, Any]:
+def _row(run: LoopResult) -> Mapping[str, Any]:
     return asdict(run)

@@ -14,7 +14,7 @@ from ....daemon.errors import InputError, UsageError
 from ....kernels.text import valid_instead
 from ...errors import ComparisonDataError
 from ...twin.silicon.chip import own_parameters
-from ..compare.fit import Fit, Report
+from ..compare.fit import FittedQuantity, Report
 from .arguments import add_data
 from .silicon_gate import MISSED
 
@@ -97,7 +97,7 @@ def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _line(fit: Fit) -> str:
+def _line(fit: FittedQuantity) -> str:
     text = f"  {fit.quantity:<44}{len(fit.measured):>7}" + _quantiles(fit, held_out=False)
     text += "   " + (_quantiles(fit, held_out=True) if fit.held_out is not None else " " * 26)
     if fit.limit is None:
@@ -105,7 +105,7 @@ def _line(fit: Fit) -> str:
     return f"{text}   {'ok' if fit.passed else 'MISSED'} ({'every point' if fit.every else 'median'} within {fit.limit:.0%})"
 
 
-def _quantiles(fit: Fit, *, held_out: bool) -> str:
+def _quantiles(fit: FittedQuantity, *, held_out: bool) -> str:
     values = (fit.quantile(share, held_out=held_out) for share in (0.5, 0.9, 1.0))
     return "".join(f"{value:>{width}.1%}" for value, width in zip(values, (9, 8, 9), strict=True))
 

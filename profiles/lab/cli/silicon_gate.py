@@ -18,7 +18,7 @@ from ...errors import ComparisonDataError
 from .arguments import add_seed, add_threads
 
 if TYPE_CHECKING:
-    from ..compare.gate_kinds import Row
+    from ..compare.gate_kinds import GateRow
 
 MISSED = TargetNotAttainable.exit_code
 """Exit code if simulated boards are outside a band."""
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     from ...reference import reference_names, reference_network
     from ...twin.silicon.chip import load_chip
     from ..compare.gate import BOARD, rows
-    from ..compare.gate_kinds import Effort
+    from ..compare.gate_kinds import GateEffort
 
-    effort = Effort(args.samples, args.configurations, args.rounds, args.threads, args.seed)
+    effort = GateEffort(args.samples, args.configurations, args.rounds, args.threads, args.seed)
     began = time.process_time()
     if not args.json:
         chip = load_chip(BOARD)
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if passed else MISSED
 
 
-def _line(row: Row) -> str:
+def _line(row: GateRow) -> str:
     band = f"{row.low:.1f} to {row.high:.1f}"
     verdict = "ok" if row.passed else "MISSED"
     return f"{row.part:<10}{row.name:<66}{row.value:>10.1f}{row.real:>8.1f}{band:>14}  {row.source:<32}{verdict}"

@@ -22,7 +22,7 @@ from .real import show_layers
 
 if TYPE_CHECKING:
     from ...adapt.measurements import Measurements
-    from ..compare.real.kernels import Pair
+    from ..compare.real.kernels import TableDevice
 
 _OF_OTHERS = ("record", "simulated", "name", "recipes", "cluster", "quick", "campaign")  # ways to train, and their options
 
@@ -93,7 +93,7 @@ def _judge(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Na
     return 0
 
 
-def _pairs(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> Iterator[Pair]:
+def _pairs(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> Iterator[TableDevice]:
     from ..compare.real.kernels import pairs_of
 
     for path, found in records.items():
@@ -105,7 +105,7 @@ def _pairs(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Na
                 raise MeasurementError(f"{path}: {device}: {error}") from error
 
 
-def _cells(pair: Pair) -> list[str]:
+def _cells(pair: TableDevice) -> list[str]:
     return [pair.table, pair.gpu, pair.kind, str(pair.kernels), f"{pair.plain_percent:.2f}%", f"{pair.own_percent:.2f}%"]
 
 

@@ -20,7 +20,7 @@ from ...twin.cli.arguments import add_perturbed, add_simulated_board, add_tables
 from .arguments import add_seed, named_networks
 
 if TYPE_CHECKING:
-    from ..train.transfer.real import Errors
+    from ..train.transfer.real import TransferErrors
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "vgg16", "squeezenet1_0")
 
@@ -136,7 +136,7 @@ def _pair(latency: float | None, power: float | None) -> str:
     return f"{latency:.1f}% / " + ("-" if power is None else f"{power:.1f}%")
 
 
-def _errors(errors: Errors | None) -> str:
+def _errors(errors: TransferErrors | None) -> str:
     if errors is None:
         return "-"
     found = f"{errors.latency_mean_percent:.1f} ({errors.latency_median_percent:.1f})% / "

@@ -14,8 +14,8 @@ from ....kernels.text import needing
 from .arguments import add_seed, cluster
 
 if TYPE_CHECKING:
-    from ..train.tuned import Tuned
-    from ..train.tuning import Search
+    from ..train.tuned import TunedRecipes
+    from ..train.tuning import SearchSettings
 
 _TRIALS = 40
 
@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
     with needing("jetdvfs-lab tune", "tune", InputError):
-        from ..train.tuning import Search, models_of
+        from ..train.tuning import SearchSettings, models_of
 
         study = args.study or args.out.with_suffix(".db")
-        search = Search(
+        search = SearchSettings(
             args.record.absolute(), study.absolute(), args.trials, tuple(args.kind), args.loss / 100, seed=args.seed
         )
         if args.dry_run:
@@ -88,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _searched(search: Search, workers: str) -> Tuned:
+def _searched(search: SearchSettings, workers: str) -> TunedRecipes:
     from ..train.tuning import tune
 
     with cluster("--workers", workers) as client:
         return tune(search, client.get_executor(), len(client.ncores()), progress_bar)
 
 
-def _show(tuned: Tuned, path: Path, as_json: bool) -> None:
+def _show(tuned: TunedRecipes, path: Path, as_json: bool) -> None:
     from ..train.tuned import describe
 
     rows = describe(tuned)

@@ -18,7 +18,7 @@ from ....kernels.network import KernelInvocation, Network
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks, load_chip
 from ...twin.silicon.silicon import Silicon, execute
-from .fit import Fit, Report, numbers, product, read_rows
+from .fit import FittedQuantity, Report, numbers, product, read_rows
 
 BOARD = "agx-orin-64gb"
 LAYERS = "layer_latency_by_power_mode.csv.gz"
@@ -59,7 +59,7 @@ MODES: Mapping[str, MeasuredMode] = {
 
 
 @dataclass(frozen=True)
-class Layer:
+class MeasuredLayer:
     model: str
     calls: tuple[KernelInvocation, ...]
     batch: int
@@ -90,7 +90,7 @@ def named_launches(model: str, batch: int) -> dict[str, KernelInvocation]:
     return named
 
 
-def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
+def layers_of(table: Iterable[Mapping[str, str]]) -> list[MeasuredLayer]:
     rows = [
         row
         for row in table
@@ -105,7 +105,9 @@ def layers_of(table: Iterable[Mapping[str, str]]) -> list[Layer]:
         if calls:
             position = order.setdefault((row["model"], row["nodes"]), len(order))
             batch, mode = int(row["batch"]), row["thermal_profile"]
-            layers.append(Layer(row["model"], calls, batch, row["precision"], mode, mean_ms, least_ms, position % 4 == 0))
+            layers.append(
+                MeasuredLayer(row["model"], calls, batch, row["precision"], mode, mean_ms, least_ms, position % 4 == 0)
+            )
     return layers
 
 
@@ -135,15 +137,17 @@ def compare(folder: Path) -> Report:
     )
 
 
-def _simulated(chip: Chip, layers: Sequence[Layer]) -> list[tuple[Layer, float]]:
-    pairs: list[tuple[Layer, float]] = []
+def _simulated(chip: Chip, layers: Sequence[MeasuredLayer]) -> list[tuple[MeasuredLayer, float]]:
+    pairs: list[tuple[MeasuredLayer, float]] = []
     for name, mode in MODES.items():
         mine = [layer for layer in layers if layer.mode == name]
         pairs += zip(mine, layer_ms(chip, mode, [layer.calls for layer in mine]).tolist(), strict=True)
     return pairs
 
 
-def _by(pairs: Sequence[tuple[Layer, float]], group: Callable[[Layer], str], limit: float | None) -> list[Fit]:
+def _by(
+    pairs: Sequence[tuple[MeasuredLayer, float]], group: Callable[[MeasuredLayer], str], limit: float | None
+) -> list[FittedQuantity]:
     measured = np.array([layer.least_ms if layer.batch == 1 else layer.mean_ms for layer, _ in pairs])
     simulated = np.array([ms for _, ms in pairs])
     kept = np.array([layer.held_out for layer, _ in pairs])
@@ -152,7 +156,7 @@ def _by(pairs: Sequence[tuple[Layer, float]], group: Callable[[Layer], str], lim
     for name in dict.fromkeys(names.tolist()):
         mine = names == name
         split = bool(kept[mine].any() and not kept[mine].all())
-        fits.append(Fit(name, measured[mine], simulated[mine], kept[mine] if split else None, limit))
+        fits.append(FittedQuantity(name, measured[mine], simulated[mine], kept[mine] if split else None, limit))
     return fits
 
 
@@ -165,7 +169,7 @@ def layer_ms(chip: Chip, mode: MeasuredMode, layers: Sequence[Sequence[KernelInv
     return np.array([times[tuple(call.signature for call in calls)] for calls in layers])
 
 
-def _sweeps(folder: Path, chip: Chip) -> list[Fit]:
+def _sweeps(folder: Path, chip: Chip) -> list[FittedQuantity]:
     fits = []
     for file, what, read in (
         (CONVOLUTIONS, "convolution sweep", _swept_convolution),
@@ -176,7 +180,7 @@ def _sweeps(folder: Path, chip: Chip) -> list[Fit]:
         simulated = layer_ms(chip, MODES["50W"], [[read(row)] for row in rows])
         for precision in ("fp32", "fp16"):
             mine = np.array([row["precision"] == precision for row in rows])
-            fits.append(Fit(f"{what} at 50W {precision}, ms", measured[mine], simulated[mine]))
+            fits.append(FittedQuantity(f"{what} at 50W {precision}, ms", measured[mine], simulated[mine]))
     return fits
 
 
@@ -201,7 +205,7 @@ def _swept_product(row: Mapping[str, str]) -> KernelInvocation:
     return product(m, k, n, batch, dtype=_TYPES[row["precision"].upper()])
 
 
-def _stress(chip: Chip) -> list[Fit]:
+def _stress(chip: Chip) -> list[FittedQuantity]:
     simulated = []
     for mode in MODES.values():
         silicon = Silicon(None, BOARD, chip=chip.gated(mode.sm_count))
@@ -212,8 +216,10 @@ def _stress(chip: Chip) -> list[Fit]:
         simulated.append((float(gpu), float(cpu[0])))
     gpu_w, cpu_w = np.array(simulated).T
     return [
-        Fit(
+        FittedQuantity(
             "VDD_GPU_SOC under stress, W", np.array([m.gpu_soc_w for m in MODES.values()]), gpu_w, None, POWER_LIMIT, every=True
         ),
-        Fit("VDD_CPU_CV under stress, W", np.array([m.cpu_cv_w for m in MODES.values()]), cpu_w, None, POWER_LIMIT, every=True),
+        FittedQuantity(
+            "VDD_CPU_CV under stress, W", np.array([m.cpu_cv_w for m in MODES.values()]), cpu_w, None, POWER_LIMIT, every=True
+        ),
     ]

@@ -31,7 +31,7 @@ _NEAR = 0.02
 
 
 @dataclass(frozen=True)
-class Cell:
+class BatchMeasurement:
     batch: int
     gpu_hz: float
     latency_ms: float
@@ -42,15 +42,15 @@ class Cell:
         return self.energy_mj / self.batch
 
 
-def cells(data: Path) -> dict[str, list[Cell]]:
+def cells(data: Path) -> dict[str, list[BatchMeasurement]]:
     """Cells of each board at planned batch sizes. Raises ComparisonDataError."""
     mapping = load_mapping("gpu-clock-sweeps")
     named = {board: name for name, board in mapping.boards.items()}
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[BatchMeasurement]] = {}
     try:
         for run in runs(find_file(data, TABLE), mapping):
             if run.batch in SIZES:
-                cell = Cell(run.batch, run.levels[1], run.took_ms, run.drew_mw * run.took_ms / 1e3)
+                cell = BatchMeasurement(run.batch, run.levels[1], run.took_ms, run.drew_mw * run.took_ms / 1e3)
                 found.setdefault(named[run.board], []).append(cell)
     except MeasurementError as error:
         raise ComparisonDataError(f"the table of batches is not as it was published ({error})") from error
@@ -59,18 +59,18 @@ def cells(data: Path) -> dict[str, list[Cell]]:
     return found
 
 
-def deadlines_ms(measured: Sequence[Cell]) -> list[float]:
+def deadlines_ms(measured: Sequence[BatchMeasurement]) -> list[float]:
     least = min((cell.latency_ms for cell in measured if cell.batch == min(SIZES)), default=0.0)
     return [least * slack for slack in SLACK]
 
 
-def best(measured: Sequence[Cell], deadline_ms: float) -> Cell | None:
+def best(measured: Sequence[BatchMeasurement], deadline_ms: float) -> BatchMeasurement | None:
     """Cell of least energy per image within a deadline, if any."""
     within = [cell for cell in measured if cell.latency_ms <= deadline_ms]
     return min(within, key=lambda cell: cell.item_mj, default=None)
 
 
-def at(measured: Sequence[Cell], batch: int, gpu_hz: float) -> Cell | None:
+def at(measured: Sequence[BatchMeasurement], batch: int, gpu_hz: float) -> BatchMeasurement | None:
     near = [cell for cell in measured if cell.batch == batch and abs(cell.gpu_hz / gpu_hz - 1) < _NEAR]
     return min(near, key=lambda cell: abs(cell.gpu_hz - gpu_hz), default=None)
 
@@ -80,7 +80,7 @@ def top(surface: Surface) -> FrequencyConfiguration:
     return FrequencyConfiguration(int(grid.cpu_khz[-1]), int(grid.gpu_hz[-1]), int(grid.emc_hz[-1]))
 
 
-def seen(surface: Surface, measured: Sequence[Cell], batch: int) -> Observation | None:
+def seen(surface: Surface, measured: Sequence[BatchMeasurement], batch: int) -> Observation | None:
     own = sorted((cell for cell in measured if cell.batch == batch), key=lambda cell: cell.gpu_hz)
     if not own:
         return None

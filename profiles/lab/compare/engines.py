@@ -27,7 +27,7 @@ GOAL = 0.15
 
 
 @dataclass(frozen=True)
-class Engine:
+class PublishedEngine:
     board: str
     model: str
     compiled: str
@@ -39,7 +39,7 @@ class Engine:
         return self.predicted_ms / self.latency_ms - 1
 
 
-def engines(data: Path) -> Iterator[Engine]:
+def engines(data: Path) -> Iterator[PublishedEngine]:
     """Predict every row of the table. Raises ComparisonDataError."""
     path = find_file(data, TABLE)
     for number, row in enumerate(read_table(path), 1):
@@ -51,7 +51,7 @@ def engines(data: Path) -> Iterator[Engine]:
             raise ComparisonDataError(f"{path}, row {number}: {error}") from error
 
 
-def _predicted(folder: Path, row: Mapping[str, str]) -> Engine:
+def _predicted(folder: Path, row: Mapping[str, str]) -> PublishedEngine:
     compiled, latency_ms = row["as"], float(row["latency_ms"])
     if compiled not in ENGINES or not latency_ms > 0:
         raise ValueError(f"as {compiled!r:.40}, latency_ms {latency_ms}; expected one of {', '.join(ENGINES)}, and more than 0")
@@ -63,7 +63,7 @@ def _predicted(folder: Path, row: Mapping[str, str]) -> Engine:
         wanted_hz = 1e6 * float(row["gpu_mhz"])
         clocks = clocks._replace(gpu_hz=min(cost.grid.gpu_hz, key=lambda level: abs(level - wanted_hz)))
     found = surface(listed, cost, execution="engine").at(clocks)
-    return Engine(row["board"], row["model"], compiled, latency_ms, found.latency_ms)
+    return PublishedEngine(row["board"], row["model"], compiled, latency_ms, found.latency_ms)
 
 
 @lru_cache(maxsize=4)

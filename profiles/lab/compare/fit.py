@@ -18,7 +18,7 @@ from ...twin.silicon.chip import Chip, own_parameters
 
 
 @dataclass(frozen=True)
-class Fit:
+class FittedQuantity:
     """One quantity, simulated and measured, each of shape ``(points,)``.
 
     Attributes:
@@ -77,7 +77,7 @@ class Report:
     board: str
     chip: Chip
     source: str
-    fits: tuple[Fit, ...]
+    fits: tuple[FittedQuantity, ...]
     notes: tuple[str, ...] = ()
 
     @property

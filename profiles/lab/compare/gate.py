@@ -29,14 +29,16 @@ from ..paper.difficulty import ALL_KINDS
 from ..paper.published import PAPER
 from . import desktop
 from . import gate_bands as bands
-from .gate_kinds import Effort, KindModels, Row, table_6
+from .gate_kinds import GateEffort, GateRow, KindModels, table_6
 
 BOARD = "agx-xavier"
 
 Doing = Callable[[str], None]
 
 
-def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: Doing = lambda what: None) -> Iterator[Row]:
+def rows(
+    networks: Sequence[Network], effort: GateEffort, data: Path | None, doing: Doing = lambda what: None
+) -> Iterator[GateRow]:
     """Yield each row as soon as it is known; without ``data``, without desktop GPUs. Raises ComparisonDataError."""
     board = load_board(BOARD)
     doing("networks at top clocks")
@@ -53,24 +55,24 @@ def rows(networks: Sequence[Network], effort: Effort, data: Path | None, doing: 
     yield from table_6(networks, board, models, effort)
 
 
-def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
+def sums(networks: Sequence[Network], board: BoardDescription) -> Iterator[GateRow]:
     runs = {network.name: run_of(network, board) for network in networks}
     apart = [100.0 * abs(run.time_ms / PAPER[name].time_ms - 1.0) for name, run in runs.items()]
     for share, most in bands.RUNTIME_UP_TO.items():
-        band = bands.Band(0.0, most, "MIRAGE, Table 1, Figure 2a")
-        yield Row.of(
+        band = bands.GateBand(0.0, most, "MIRAGE, Table 1, Figure 2a")
+        yield GateRow.of(
             "sums", f"ten networks' times, {share:.0%} quantile, % off the paper's", np.quantile(apart, share), 0.0, band
         )
     shares = {name: 100.0 * run.all_ms / run.time_ms for name, run in runs.items()}
     real, band = bands.over_whole()
-    yield Row.of(
+    yield GateRow.of(
         "sums", "networks whose kernels take over 100% of them", sum(share > 100.0 for share in shares.values()), real, band
     )
     points = np.mean([abs(share - PAPER[name].all_kernels) for name, share in shares.items()])
-    yield Row.of("sums", "kernels' share of the network, points off the paper's", float(points), 0.0, bands.sums_apart())
+    yield GateRow.of("sums", "kernels' share of the network, points off the paper's", float(points), 0.0, bands.sums_apart())
 
 
-def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row]:
+def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[GateRow]:
     found = {network.name: network for network in networks}
     three = [*_low_and_middle(board), board.grid.top]
     silicons = [Silicon(node, board) for node in range(NODES)]
@@ -81,13 +83,13 @@ def boards(networks: Sequence[Network], board: BoardDescription) -> Iterator[Row
             for run, silicon in runs
         ])  # fmt: skip
         range_ = 100.0 * np.max(np.ptp(watts, axis=0) / np.median(watts, axis=0))
-        yield Row.of("boards", f"{name}, power, range in % of the median", range_, real, bands.power_range(name))
+        yield GateRow.of("boards", f"{name}, power, range in % of the median", range_, real, bands.power_range(name))
     latency = np.array([TwinMeter(silicon).network_latency_ms(found["shufflenet_v2_x1_0"], three) for silicon in silicons])
     apart = 100.0 * np.abs(latency / np.median(latency, axis=0) - 1.0)
     for share, real in bands.RUNTIME_UP_TO.items():
         value = float(np.quantile(apart, share, axis=0).max())
         name = f"shufflenet_v2_x1_0, runtime, {share:.0%} quantile, % off the median"
-        yield Row.of("boards", name, value, real, bands.runtime_quantile(share))
+        yield GateRow.of("boards", name, value, real, bands.runtime_quantile(share))
 
 
 def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
@@ -96,10 +98,10 @@ def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
     return [FrequencyConfiguration(*(axis[int(share * (len(axis) - 1))] for axis in axes)) for share in (0.0, 0.5)]
 
 
-def kernels(effort: Effort, data: Path, doing: Doing = lambda what: None) -> Iterator[Row]:
+def kernels(effort: GateEffort, data: Path, doing: Doing = lambda what: None) -> Iterator[GateRow]:
     for kind in desktop.FILES:
         doing(f"{kind} beside desktop GPUs")
         real, simulated = desktop.errors(kind, BOARD, data, effort.learn, effort.seed)
         band = bands.of_gpus(list(real.values()))
         for gpu, value in simulated.items():
-            yield Row.of("kernels", f"{kind}, shapes measured on {gpu}, mean error in %", value, real[gpu], band)
+            yield GateRow.of("kernels", f"{kind}, shapes measured on {gpu}, mean error in %", value, real[gpu], band)

@@ -34,7 +34,7 @@ _MIDDLE = (0.05, 0.95)
 _RESAMPLED = 20_000
 
 
-class Band(NamedTuple):
+class GateBand(NamedTuple):
     """Range of an acceptable value, and its source."""
 
     low: float
@@ -42,25 +42,25 @@ class Band(NamedTuple):
     source: str
 
 
-def as_hard(within: Sequence[float], limit: float, source: str) -> Band:
+def as_hard(within: Sequence[float], limit: float, source: str) -> GateBand:
     """Band of a share of predictions within a limit in percent; ``within`` has the paper's shares."""
     low, high = (_share(within, at) for at in (limit / AS_HARD, limit * AS_HARD))
-    return Band(low, high, source)
+    return GateBand(low, high, source)
 
 
 def _share(within: Sequence[float], limit: float) -> float:
     return float(np.interp(limit, (0.0, *LIMITS), (0.0, *within)))
 
 
-def network_shapes(within: Sequence[float], source: str) -> Band:
+def network_shapes(within: Sequence[float], source: str) -> GateBand:
     """Band of trained-on convolutions: between all and specialised models."""
     easiest = _share_of_normal(_SPECIALISED / _MEAN_OF_NORMAL, 10.0)
-    return Band(as_hard(within, 10.0, source).low, easiest, f"{source}, section 6.3")
+    return GateBand(as_hard(within, 10.0, source).low, easiest, f"{source}, section 6.3")
 
 
-def random_shapes(within: Sequence[float], source: str) -> Band:
+def random_shapes(within: Sequence[float], source: str) -> GateBand:
     whole = as_hard(within, 10.0, source)
-    return Band(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
+    return GateBand(2.0 * whole.low - network_shapes(within, source).high, whole.high, f"{source}, section 6.3")
 
 
 def _share_of_normal(deviation: float, limit: float) -> float:
@@ -69,23 +69,23 @@ def _share_of_normal(deviation: float, limit: float) -> float:
     return 100.0 * erf(limit / deviation / sqrt(2.0))
 
 
-def table_6(limit: float, names: Sequence[str] = tuple(WITHIN_6)) -> tuple[float, Band]:
+def table_6(limit: float, names: Sequence[str] = tuple(WITHIN_6)) -> tuple[float, GateBand]:
     """The paper's mean share of configurations over networks, and its band."""
     within = np.mean([WITHIN_6[name] for name in names], axis=0)
     return _share(within.tolist(), limit), as_hard(within.tolist(), limit, "MIRAGE, Table 6")
 
 
-def power_range(name: str) -> Band:
+def power_range(name: str) -> GateBand:
     low, high = _thirteen_others(lambda boards: np.ptp(boards, axis=1))
-    return Band(POWER_RANGE[name] * low, POWER_RANGE[name] * high, "MIRAGE, Figure 2b")
+    return GateBand(POWER_RANGE[name] * low, POWER_RANGE[name] * high, "MIRAGE, Figure 2b")
 
 
-def runtime_quantile(share: float) -> Band:
+def runtime_quantile(share: float) -> GateBand:
     """Band of the upper quartile for thirteen other boards, or of the decile."""
     if share == max(RUNTIME_UP_TO):
-        return Band(min(RUNTIME_UP_TO.values()), RUNTIME_UP_TO[share], "MIRAGE, Figure 2a")
+        return GateBand(min(RUNTIME_UP_TO.values()), RUNTIME_UP_TO[share], "MIRAGE, Figure 2a")
     low, high = _thirteen_others(lambda boards: np.quantile(np.abs(boards - np.median(boards, axis=1)[:, None]), share, axis=1))
-    return Band(RUNTIME_UP_TO[share] * low, RUNTIME_UP_TO[share] * high, "MIRAGE, Figure 2a")
+    return GateBand(RUNTIME_UP_TO[share] * low, RUNTIME_UP_TO[share] * high, "MIRAGE, Figure 2a")
 
 
 def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[float, float]:
@@ -94,19 +94,19 @@ def _thirteen_others(statistic: Callable[[NDArray[np.float64]], NDArray[np.float
     return low / middle, high / middle
 
 
-def over_whole() -> tuple[int, Band]:
+def over_whole() -> tuple[int, GateBand]:
     """Networks whose kernels take longer alone in the paper, and the band."""
     real = sum(row.all_kernels > 100.0 for row in PAPER.values())
     count, share = len(PAPER), real / len(PAPER)
     summed = np.cumsum([comb(count, n) * share**n * (1.0 - share) ** (count - n) for n in range(count + 1)])
     low, high = (float(np.searchsorted(summed, edge)) for edge in _MIDDLE)
-    return real, Band(low, high, "MIRAGE, Table 1")
+    return real, GateBand(low, high, "MIRAGE, Table 1")
 
 
-def sums_apart() -> Band:
+def sums_apart() -> GateBand:
     shares = np.array([row.all_kernels for row in PAPER.values()])
-    return Band(0.0, float(np.mean(np.abs(shares - np.median(shares)))), "MIRAGE, Table 1")
+    return GateBand(0.0, float(np.mean(np.abs(shares - np.median(shares)))), "MIRAGE, Table 1")
 
 
-def of_gpus(errors: Sequence[float]) -> Band:
-    return Band(min(errors), max(errors), "NeuSight, five GPUs")
+def of_gpus(errors: Sequence[float]) -> GateBand:
+    return GateBand(min(errors), max(errors), "NeuSight, five GPUs")

@@ -15,10 +15,10 @@ from ...board import BoardDescription
 from ...twin.silicon.silicon import Silicon
 from ..measure.meters.simulated import TwinMeter
 from ..measure.sampling import Sampler, random_configurations
-from ..paper.difficulty import LIMITS, PAPER_WITHIN, TRAINING_NODES, Part, measured, plain_features, trained
+from ..paper.difficulty import LIMITS, PAPER_WITHIN, TRAINING_NODES, KindMeasurements, measured, plain_features, trained
 from . import gate_bands as bands
 from .desktop import Learn
-from .gate_bands import Band
+from .gate_bands import GateBand
 
 TABLES = {"runtime": "MIRAGE, Table 4", "power": "MIRAGE, Table 5"}
 _MORE = {"conv2d": 18, "matmul": 2}  # times the samples of another kind: the paper has 1,400,000 and 150,000 of them
@@ -30,7 +30,7 @@ _LEARNING_RATE, _DEPTH = 0.1, 8  # within the paper's Table 2 (to 0.1, to 11): b
 
 
 @dataclass(frozen=True)
-class Row:
+class GateRow:
     """Row of the gate: ``value`` of the silicon, ``real`` of real boards, and the band."""
 
     part: str
@@ -42,7 +42,7 @@ class Row:
     source: str
 
     @classmethod
-    def of(cls, part: str, name: str, value: float, real: float, band: Band) -> Row:
+    def of(cls, part: str, name: str, value: float, real: float, band: GateBand) -> GateRow:
         return cls(part, name, float(value), float(real), *band)
 
     @property
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Effort:
+class GateEffort:
     """Amount of measuring and training.
 
     Attributes:
@@ -80,12 +80,12 @@ class KindModels:
         kind: str,
         networks: Sequence[Network],
         board: BoardDescription,
-        effort: Effort,
+        effort: GateEffort,
         doing: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.kind = kind
         samples = _MORE.get(kind, 1) * effort.samples
-        parts: list[Part] = []
+        parts: list[KindMeasurements] = []
         for node in (*TRAINING_NODES, *TESTED):
             doing(f"{kind}: measuring board {node}")
             among, share = (TESTED, _TESTING) if node in TESTED else (TRAINING_NODES, 1.0 - _TESTING)
@@ -102,7 +102,7 @@ class KindModels:
             doing(f"{kind}: learning {target}")
             self.predict[target] = effort.learn(features, np.concatenate([part.labels[target] for part in training]))
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[GateRow]:
         features = np.concatenate([part.features for part in self._testing])
         real = np.concatenate([part.real for part in self._testing])
         for target, source in TABLES.items():
@@ -111,16 +111,16 @@ class KindModels:
             within = PAPER_WITHIN[self.kind][target]
             paper, name = within[LIMITS.index(10.0)], f"{self.kind} {target}"
             band = bands.as_hard(within, 10.0, source)
-            yield Row.of("kinds", f"{name}, % within 10%", _percent(near), paper, band)
+            yield GateRow.of("kinds", f"{name}, % within 10%", _percent(near), paper, band)
             if real.any() and target == "runtime":
                 own, drawn = bands.network_shapes(within, source), bands.random_shapes(within, source)
-                yield Row.of("kinds", f"{name}, network shapes, % within 10%", _percent(near[real]), paper, own)
-                yield Row.of("kinds", f"{name}, random shapes, % within 10%", _percent(near[~real]), paper, drawn)
+                yield GateRow.of("kinds", f"{name}, network shapes, % within 10%", _percent(near[real]), paper, own)
+                yield GateRow.of("kinds", f"{name}, random shapes, % within 10%", _percent(near[~real]), paper, drawn)
 
 
 def table_6(
-    networks: Sequence[Network], board: BoardDescription, models: Mapping[str, KindModels], effort: Effort
-) -> Iterator[Row]:
+    networks: Sequence[Network], board: BoardDescription, models: Mapping[str, KindModels], effort: GateEffort
+) -> Iterator[GateRow]:
     """Latency of networks on held-out boards, and the sum of predicted kernels."""
     random = np.random.default_rng([effort.seed, 6])
     drawn = random_configurations(board.grid, 2 * effort.configurations, random)
@@ -139,7 +139,7 @@ def table_6(
     for name, some in {"mean of networks": tuple(within), "resnet18": ("resnet18",)}.items():
         for limit, share in zip(LIMITS, np.mean([within[network] for network in some], axis=0), strict=False):
             paper, band = bands.table_6(limit, some)
-            yield Row.of("networks", f"{name}, % of configurations within {limit:.0f}%", share, paper, band)
+            yield GateRow.of("networks", f"{name}, % of configurations within {limit:.0f}%", share, paper, band)
 
 
 def _predicted(

@@ -49,7 +49,7 @@ Index = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Standing:
+class LoopState:
     """State after some observed configurations.
 
     Attributes:
@@ -67,7 +67,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Replay:
+class LoopResult:
     """Result of one target on one program.
 
     Attributes:
@@ -81,16 +81,16 @@ class Replay:
     deadline: float | None
     observed: int
     late: tuple[int, ...]
-    after: Mapping[int, Standing]
+    after: Mapping[int, LoopState]
     others: Mapping[str, float | None]
 
 
 def replay(
     table: MeasuredTable, start: Surface | None = None, deadlines: Sequence[float | None] = DEADLINES
-) -> Iterator[Replay]:
+) -> Iterator[LoopResult]:
     """Run the loop for each deadline; ``start`` is the predicted surface, flat by default."""
     for deadline in deadlines:
-        yield _Loop(table, deadline, start or flat_surface(table.grid)).run()
+        yield _ReplayedLoop(table, deadline, start or flat_surface(table.grid)).run()
 
 
 def simulated_programs(
@@ -113,7 +113,7 @@ def simulated_programs(
             )
 
 
-class _Loop:
+class _ReplayedLoop:
     def __init__(self, table: MeasuredTable, deadline: float | None, start: Surface) -> None:
         self.table, self.deadline, self.start = table, deadline, start
         shortest_ms = float(np.nanmin(table.latency_ms))
@@ -123,10 +123,10 @@ class _Loop:
         self.reach = table.measured & (table.latency_ms <= self.limit_ms)
         self.best_mj = float(np.nanmin(np.where(self.reach, table.energy_mj, np.nan)))
 
-    def run(self) -> Replay:
+    def run(self) -> LoopResult:
         observations: list[Observation] = []
         places: list[Index] = []
-        after: dict[int, Standing] = {}
+        after: dict[int, LoopState] = {}
         while len(places) < STOPS[-1]:
             step = next_configuration(self.start, self.target, observations, confidence=CONFIDENCE, most=STOPS[-1])
             place = self._measured(self.table.grid.index(step.configuration))
@@ -139,7 +139,7 @@ class _Loop:
         for stop in STOPS:
             after.setdefault(stop, self._standing(observations, places))
         late = tuple(number for number, place in enumerate(places, 1) if self.table.latency_ms[place] > self.limit_ms)
-        return Replay(self.table.name, self.table.workload, self.deadline, len(places), late, after, dict(self._others()))
+        return LoopResult(self.table.name, self.table.workload, self.deadline, len(places), late, after, dict(self._others()))
 
     def _measured(self, place: Index) -> Index:
         return place if self.table.measured[place] else self.table.nearest(place)
@@ -148,17 +148,17 @@ class _Loop:
         latency_ms, power_mw = float(self.table.latency_ms[place]), float(self.table.power_mw[place])
         return Observation(self.table.grid.configuration(place), latency_ms, power_mw, frames=_FRAMES)
 
-    def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> Standing:
+    def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> LoopState:
         made = correct(self.start, observations).surface
         return self._judged(made, pinned(made, observations), places)
 
-    def _judged(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> Standing:
+    def _judged(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> LoopState:
         rest = self.table.measured.copy()
         for place in places:
             rest[place] = False
         latency, power = (np.abs(getattr(made, name) / getattr(self.table, name) - 1) for name in ("latency_ms", "power_mw"))
         chosen = self._plan(planned_by)
-        return Standing(
+        return LoopState(
             latency_error=_mean(latency, rest & self.reach),
             power_error=_mean(power, rest & self.reach),
             latency_error_all=_mean(latency, rest),
@@ -202,7 +202,7 @@ class _Loop:
 
     def _governed(self) -> list[Index]:
         shorter = min(1.0, _GOVERNED_MS / float(np.nanmin(self.table.latency_ms)))
-        board = replay_board(replace(self.table, latency_ms=self.table.latency_ms * shorter), _OwnTime())
+        board = replay_board(replace(self.table, latency_ms=self.table.latency_ms * shorter), _ReplayClock())
         # Which network it is told to run does not matter on a board that replays a table.
         frame = KernelInvocation("relu", "", ((1, 1),), (1, 1), "float32", {}, 1, 8)
         network = Network(self.table.workload, (), (frame,))
@@ -229,7 +229,7 @@ class _Loop:
         return middle if np.isfinite(middle) else None
 
 
-class _OwnTime:
+class _ReplayClock:
     def __init__(self) -> None:
         self._now_s = 0.0
 

@@ -16,10 +16,10 @@ from ....kernels.network import KernelInvocation, Network
 from ...board import load_board
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
-from ...twin.silicon.passes import Pass
+from ...twin.silicon.passes import CodePass
 from ...twin.silicon.silicon import Silicon, execute
 from ...twin.variant import installed
-from .fit import Fit, Report, numbers, product, read_rows
+from .fit import FittedQuantity, Report, numbers, product, read_rows
 
 BOARD = "orin-nano-8gb"
 LATENCIES = "orin_nano_super_latency_emc_gpu.csv"
@@ -86,9 +86,9 @@ def runtime(chip: Chip) -> Chip:
     return replace(chip, rates=rates, library=_LIBRARY, host=replace(chip.host, scale=chip.host.scale * _ISSUE))
 
 
-def _decoding(chip: Chip) -> Pass:
+def _decoding(chip: Chip) -> CodePass:
     cycles = np.array([22.0e6])
-    return Pass.of(1, cycles=cycles, l2_bytes=1.05e9, dram_bytes=1.05e9, overlap=2.3, operations=0.55 * cycles * chip.lanes)
+    return CodePass.of(1, cycles=cycles, l2_bytes=1.05e9, dram_bytes=1.05e9, overlap=2.3, operations=0.55 * cycles * chip.lanes)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def compare(folder: Path) -> Report:
     )
 
 
-def _latencies(folder: Path, silicon: Silicon) -> list[Fit]:
+def _latencies(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     rows = list(read_rows(folder, LATENCIES))
     emc, gpu, p50 = (numbers(rows, name, LATENCIES) for name in ("emc_mhz", "gpu_mhz", "p50_us"))
     names = np.array([row["workload"] for row in rows])
@@ -153,9 +153,9 @@ def _latencies(folder: Path, silicon: Silicon) -> list[Fit]:
         simulated = 1e3 * execute(WORKLOADS[name], ours, clocks).latency_s
         odd = (name == "cproxyv2") & (emc[mine] == 3199) & (gpu[mine] == 1020)
         measured = p50[mine] / 1e3
-        fits.append(Fit(f"{name}, ms", measured[~odd], simulated[~odd], None, LIMIT, every=True))
+        fits.append(FittedQuantity(f"{name}, ms", measured[~odd], simulated[~odd], None, LIMIT, every=True))
         if odd.any():
-            fits.append(Fit(f"{name} at EMC 3199 and GPU 1020 MHz, ms", measured[odd], simulated[odd]))
+            fits.append(FittedQuantity(f"{name} at EMC 3199 and GPU 1020 MHz, ms", measured[odd], simulated[odd]))
     return fits
 
 
@@ -163,7 +163,7 @@ def _emc_hz(mhz: Array) -> Array:
     return np.where(mhz == 665, 665.6e6, 1e6 * mhz)
 
 
-def _power(folder: Path, silicon: Silicon) -> list[Fit]:
+def _power(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     rows = list(read_rows(folder, POWER))
     chosen = [(row, cell) for row in rows if (cell := _cell(row["group"], row["cell"])) is not None]
     rows = [row for row, _ in chosen]
@@ -173,8 +173,8 @@ def _power(folder: Path, silicon: Silicon) -> list[Fit]:
     fits = []
     for rail in silicon.rails:
         measured = numbers(rows, f"{rail.lower()}_mw", POWER) / 1e3
-        fits.append(Fit(f"{rail}, W", measured[alone], watts[rail][alone], None, LIMIT, every=True))
-        fits.append(Fit(f"{rail} beside other programs, W", measured[~alone], watts[rail][~alone]))
+        fits.append(FittedQuantity(f"{rail}, W", measured[alone], watts[rail][alone], None, LIMIT, every=True))
+        fits.append(FittedQuantity(f"{rail} beside other programs, W", measured[~alone], watts[rail][~alone]))
     return fits
 
 
@@ -205,16 +205,16 @@ def cell_watts(silicon: Silicon, cells: Sequence[_Cell], rows: Sequence[Mapping[
     return total
 
 
-def _transitions(folder: Path) -> list[Fit]:
+def _transitions(folder: Path) -> list[FittedQuantity]:
     rows = [row for row in read_rows(folder, TRANSITIONS) if row["run"] == "pilot_trans"]
     blocks = installed(load_board(BOARD)).section("twin")["transitions"]
     domains = [row["pair"].partition("_")[0] for row in rows]
     simulated = np.array([float(blocks[domain]["blocks_ms"]) for domain in domains])
     measured = numbers(rows, "write_us_p50", TRANSITIONS) / 1e3
-    return [Fit("blocking of a clock's write, ms", measured, simulated, None, LIMIT, every=True)]
+    return [FittedQuantity("blocking of a clock's write, ms", measured, simulated, None, LIMIT, every=True)]
 
 
-def _kernels(folder: Path, silicon: Silicon) -> list[Fit]:
+def _kernels(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     grid = load_board(BOARD).firmware["base"]
     clocks = Clocks.of([grid.top])
     fits = []
@@ -224,7 +224,7 @@ def _kernels(folder: Path, silicon: Silicon) -> list[Fit]:
         calls = [_kernel(name, [int(size) for size in row["shape"].split("x")]) for row in rows]
         simulated = np.array([1e3 * float(execute(Network("", (), (call,)), silicon, clocks).latency_s[0]) for call in calls])
         long = measured > _LONG_MS
-        fits.append(Fit(f"{name} on its own, ms", measured[long], simulated[long]))
+        fits.append(FittedQuantity(f"{name} on its own, ms", measured[long], simulated[long]))
     return fits
 
 

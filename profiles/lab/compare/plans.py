@@ -27,7 +27,7 @@ TARGETS_IN_WORDS = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlanTrial:
     """One plan on one board, compared with exhaustive search.
 
     Attributes:
@@ -49,7 +49,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialCounts:
     """Counts of trials with attainable targets; regrets are without missed and refused ones."""
 
     trials: int
@@ -60,7 +60,7 @@ class Outcome:
     worst_regret: float
 
     @classmethod
-    def of(cls, trials: Iterable[Trial]) -> Outcome:
+    def of(cls, trials: Iterable[PlanTrial]) -> TrialCounts:
         counted = [trial for trial in trials if trial.attainable]
         regrets = [trial.regret for trial in counted if trial.regret is not None] or [0.0]
         return cls(
@@ -90,20 +90,20 @@ def _plan(surface: Surface, target: Target, confidence: float | None) -> Plan | 
         return None
 
 
-def try_out(target: Target, found: Plan | None, truth: Surface) -> Trial:
+def try_out(target: Target, found: Plan | None, truth: Surface) -> PlanTrial:
     real = outlook(truth, None)
     met = np.ones(truth.grid.shape, bool)
     for bound in requirements(target, None):
         met &= getattr(real, bound.figure) <= bound.limit
     attainable = bool(met.any())
     if found is None:
-        return Trial(str(target), attainable, True, 0.0, None)
+        return PlanTrial(str(target), attainable, True, 0.0, None)
     at = truth.grid.index(found.configuration)
     over = max((float(getattr(real, bound.figure)[at]) / bound.limit - 1 for bound in requirements(target, None)), default=0.0)
     if not met[at]:
-        return Trial(str(target), attainable, False, over, None)
+        return PlanTrial(str(target), attainable, False, over, None)
     objective = target.objective(real)
-    return Trial(str(target), attainable, False, 0.0, float(objective[at] / objective[met].min()) - 1)
+    return PlanTrial(str(target), attainable, False, 0.0, float(objective[at] / objective[met].min()) - 1)
 
 
 CONFIDENCE = 0.95
@@ -117,7 +117,7 @@ class BoardResult:
 
     node: int
     errors: Mapping[str, NetworkError]
-    trials: Mapping[str, tuple[Trial, ...]]
+    trials: Mapping[str, tuple[PlanTrial, ...]]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ...twin.silicon.chip import Chip, Clocks
-from ...twin.silicon.passes import Pass
+from ...twin.silicon.passes import CodePass
 from ...twin.silicon.silicon import Silicon
-from .fit import Fit, Report, numbers, read_rows
+from .fit import FittedQuantity, Report, numbers, read_rows
 
 BOARD = "agx-thor"
 POWER = "thor_gpu_power.csv"
@@ -19,9 +19,9 @@ _CPU_HZ, _EMC_HZ = 2.601e9, 4.266e9
 _WARM_C = 55.0
 
 
-def _frame(chip: Chip) -> Pass:
+def _frame(chip: Chip) -> CodePass:
     cycles = np.array([5.5e6])
-    return Pass.of(1, cycles=cycles, l2_bytes=1.5e9, dram_bytes=0.6e9, overlap=3.0, operations=2.2 * cycles * chip.lanes)
+    return CodePass.of(1, cycles=cycles, l2_bytes=1.5e9, dram_bytes=0.6e9, overlap=3.0, operations=2.2 * cycles * chip.lanes)
 
 
 def compare(folder: Path) -> Report:
@@ -39,8 +39,8 @@ def compare(folder: Path) -> Report:
         silicon.chip,
         "a detector on a Jetson AGX Thor (HyeonWooJang726/thor-mec-inference)",
         (
-            Fit("VDD_GPU at a fixed frame rate, W", watts, simulated, None, LIMIT, every=True),
-            Fit("frames a second where the GPU is full", per_s[full], 1.0 / frame.seconds[0][full], None, LIMIT),
+            FittedQuantity("VDD_GPU at a fixed frame rate, W", watts, simulated, None, LIMIT, every=True),
+            FittedQuantity("frames a second where the GPU is full", per_s[full], 1.0 / frame.seconds[0][full], None, LIMIT),
         ),
         ("Only the GPU's rail, and its speed in this one program, were measured; all else is derived from the AGX Orin.",),
     )

@@ -25,7 +25,7 @@ from .fit import find_file, read_rows
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """Sizes of a config.json; ``tied``: the token table is also the last product's weight."""
 
     layers: int
@@ -38,13 +38,13 @@ class Sizes:
     head_size: int = 128
 
 
-SIZES: Mapping[str, Sizes] = {
-    "Qwen2.5-1.5B": Sizes(28, 1536, 12, 2, 8960, 151936, tied=True),
-    "Qwen2.5-3B": Sizes(36, 2048, 16, 2, 11008, 151936, tied=True),
-    "Qwen2.5-7B": Sizes(28, 3584, 28, 4, 18944, 152064, tied=False),
-    "Qwen3-1.7B": Sizes(28, 2048, 16, 8, 6144, 151936, tied=True),
-    "Qwen3-4B": Sizes(36, 2560, 32, 8, 9728, 151936, tied=True),
-    "Llama-3.1-8B": Sizes(32, 4096, 32, 8, 14336, 128256, tied=False),
+SIZES: Mapping[str, ModelSizes] = {
+    "Qwen2.5-1.5B": ModelSizes(28, 1536, 12, 2, 8960, 151936, tied=True),
+    "Qwen2.5-3B": ModelSizes(36, 2048, 16, 2, 11008, 151936, tied=True),
+    "Qwen2.5-7B": ModelSizes(28, 3584, 28, 4, 18944, 152064, tied=False),
+    "Qwen3-1.7B": ModelSizes(28, 2048, 16, 8, 6144, 151936, tied=True),
+    "Qwen3-4B": ModelSizes(36, 2560, 32, 8, 9728, 151936, tied=True),
+    "Llama-3.1-8B": ModelSizes(32, 4096, 32, 8, 14336, 128256, tied=False),
 }
 
 #: Element types of a format's products and of its last one. INT4 is TensorRT Edge-LLM's, whose last product is not quantised.
@@ -63,7 +63,7 @@ _IN_ATTENTION = 1.0
 
 
 @dataclass(frozen=True)
-class Part:
+class TokenPart:
     """A token's launches of one sort: products of one weight type, attention, or the rest.
 
     Attributes:
@@ -78,8 +78,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Token:
-    parts: tuple[Part, ...]
+class TokenCost:
+    parts: tuple[TokenPart, ...]
     launches: int
 
     @property
@@ -92,18 +92,18 @@ class Token:
 
 
 @cache
-def token(model: str, form: str, context: int) -> Token:
+def token(model: str, form: str, context: int) -> TokenCost:
     """One token of a model in a format at a context. Raises KeyError."""
     launches = _network(model, form, context).launches
-    parts: dict[str, Part] = {}
+    parts: dict[str, TokenPart] = {}
     for call in launches:
         product = call.kind == "matmul"
         kind = call.dtype if product else call.kind if call.kind == "attention" else ""
         each = _IN_ATTENTION if kind == "attention" else INSTRUCTIONS.get(call.dtype, 0.0) if product else 0.0
-        before = parts.get(kind, Part(0.0, 0.0))
+        before = parts.get(kind, TokenPart(0.0, 0.0))
         done = before.instructions + each * call.flops / 2
-        parts[kind] = Part(before.bytes + call.bytes, done, cache=kind == "attention")
-    return Token(tuple(parts.values()), len(launches))
+        parts[kind] = TokenPart(before.bytes + call.bytes, done, cache=kind == "attention")
+    return TokenCost(tuple(parts.values()), len(launches))
 
 
 def _network(model: str, form: str, context: int) -> Network:
@@ -159,7 +159,7 @@ TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
 
 
 @dataclass(frozen=True)
-class Clocks:
+class TableClocks:
     """Board state: GPU clock, active TPCs (``units``), and peak memory bandwidth."""
 
     board: str
@@ -169,7 +169,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """Measured time (``ms``) and energy (``mj``) of one token. Raises KeyError."""
 
     table: str
@@ -177,7 +177,7 @@ class Row:
     model: str
     form: str
     context: int
-    clocks: Clocks
+    clocks: TableClocks
     label: str
     ms: float
     mj: float
@@ -187,7 +187,7 @@ class Row:
         _ = SIZES[self.model], FORMATS[self.form]
 
     @property
-    def token(self) -> Token:
+    def token(self) -> TokenCost:
         return token(self.model, self.form, self.context)
 
     @property
@@ -197,17 +197,17 @@ class Row:
 
 #: The boards of the tables that name no clocks, at the top of MAXN.
 _TOPS = {
-    "xavier": Clocks("agx-xavier", 4, 1377e6, 136.5e9),
-    "orin": Clocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9),
-    "thor": Clocks("agx-thor", 10, 1575e6, 273e9),
+    "xavier": TableClocks("agx-xavier", 4, 1377e6, 136.5e9),
+    "orin": TableClocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9),
+    "thor": TableClocks("agx-thor", 10, 1575e6, 273e9),
 }
 #: IFEval's prompts and answers: the middle of an answer, on average.
 _IFEVAL_CONTEXT = 300
-_ORIN_30W = Clocks("agx-orin-64gb", 4, 612e6, 204.8e9)
+_ORIN_30W = TableClocks("agx-orin-64gb", 4, 612e6, 204.8e9)
 _NX_BYTES_PER_CYCLE = 32
 
 
-def rows(data: Path) -> list[Row]:
+def rows(data: Path) -> list[TokenRow]:
     """Rows of all three tables. Raises ComparisonDataError."""
     try:
         return [*_power_modes(data), *_llama(data), *_hydra(data)]
@@ -215,18 +215,20 @@ def rows(data: Path) -> list[Row]:
         raise ComparisonDataError(f"the tables of tokens are not as they were published ({error!r:.120})") from error
 
 
-def _power_modes(data: Path) -> Iterator[Row]:
+def _power_modes(data: Path) -> Iterator[TokenRow]:
     """Orin NX, TensorRT Edge-LLM, 4 bits, 128 positions before the token."""
     for row in read_rows(data, POWER_MODES):
         memory_hz = float(row["emc_current_mhz"].split()[0]) * 1e6
-        clocks = Clocks("orin-nx-16gb", int(row["active_tpcs"]), float(row["gpu_mhz"]) * 1e6, memory_hz * _NX_BYTES_PER_CYCLE)
+        clocks = TableClocks(
+            "orin-nx-16gb", int(row["active_tpcs"]), float(row["gpu_mhz"]) * 1e6, memory_hz * _NX_BYTES_PER_CYCLE
+        )
         ms = float(row["decode_ms_per_token"])
         model = "-".join(row["model"].split("-")[:2])
         mj = float(row["vdd_in_mw_decode"]) * ms / 1e3
-        yield Row("orin-nx-power-modes", "TensorRT Edge-LLM", model, "INT4", 129, clocks, row["mode"], ms, mj)
+        yield TokenRow("orin-nx-power-modes", "TensorRT Edge-LLM", model, "INT4", 129, clocks, row["mode"], ms, mj)
 
 
-def _llama(data: Path) -> Iterator[Row]:
+def _llama(data: Path) -> Iterator[TokenRow]:
     """AGX Orin 64GB, llama.cpp's llama-speculative without drafts: 256 tokens after 187, and 192 after 15,718."""
     for name, row in json.loads(find_file(data, LLAMA).read_text(encoding="utf-8")).items():
         variant = row["variant"]
@@ -236,19 +238,19 @@ def _llama(data: Path) -> Iterator[Row]:
         clocks = _TOPS["orin"] if row["mode"] == "maxn" else _ORIN_30W
         context = 15718 + 96 if long else 187 + 128
         ms, mj = 1e3 / row["tok_per_s_median"], 1e3 * row["j_per_token_median"]
-        yield Row("agx-orin-llama", "llama-speculative", "Llama-3.1-8B", form, context, clocks, name, ms, mj)
+        yield TokenRow("agx-orin-llama", "llama-speculative", "Llama-3.1-8B", form, context, clocks, name, ms, mj)
 
 
-def _hydra(data: Path) -> Iterator[Row]:
+def _hydra(data: Path) -> Iterator[TokenRow]:
     moved = {said["Model"]: said for said in read_rows(data, TRAFFIC)}
 
-    def row(board: str, backend: str, form: str, model: str, watts: float, mj: float) -> Row:
+    def row(board: str, backend: str, form: str, model: str, watts: float, mj: float) -> TokenRow:
         runtime = "transformers" if backend == "hf" else "llama.cpp"
         # Of the memory's controller: its clock and its load, in the prompt and in the tokens after it.
         told = moved[model][f"{form} BW_eff"].split("/")[1].split("(")[0] if board == "orin" else None
         form = "bf16" if backend == "hf" else form
         traffic = None if told is None else float(told) * 1e9
-        return Row("jetson-llm", runtime, model, form, _IFEVAL_CONTEXT, _TOPS[board], "", mj / watts, mj, traffic)
+        return TokenRow("jetson-llm", runtime, model, form, _IFEVAL_CONTEXT, _TOPS[board], "", mj / watts, mj, traffic)
 
     for said in read_rows(data, XAVIER):
         if said["platform"] == "xavier":
@@ -275,7 +277,7 @@ _HOLD = 0.03
 
 
 @dataclass(frozen=True)
-class Rates:
+class RuntimeRates:
     """Rates of a runtime on a board.
 
     Attributes:
@@ -294,7 +296,7 @@ class Rates:
     byte_mj: float = 0.0
     instruction_mj: float = 0.0
 
-    def ms(self, row: Row) -> float:
+    def ms(self, row: TokenRow) -> float:
         clocks, token = row.clocks, row.token
         if row.runtime in EAGER:
             return _longer(1e3 * self.memory * token.bytes / clocks.memory_bytes_s, self.start * token.launches)
@@ -304,18 +306,18 @@ class Rates:
             shown_ms += _longer(memory_ms, 1e3 * self.work * part.instructions / (clocks.units * clocks.gpu_hz))
         return shown_ms
 
-    def mj(self, row: Row) -> float:
+    def mj(self, row: TokenRow) -> float:
         token = row.token
         power_mj = self.unit_mw * row.clocks.units * self.ms(row) / 1e3
         return power_mj + self.byte_mj * token.bytes + self.instruction_mj * token.instructions
 
 
 @dataclass(frozen=True)
-class Judged:
+class PredictedRow:
     """Row, and rates fitted to the rest of its group, if any."""
 
-    row: Row
-    rates: Rates | None
+    row: TokenRow
+    rates: RuntimeRates | None
 
     @property
     def ms(self) -> float:
@@ -342,7 +344,7 @@ class Judged:
         return abs(self.energy_error) <= WITHIN_MJ
 
 
-def fit(rows: Sequence[Row]) -> Rates:
+def fit(rows: Sequence[TokenRow]) -> RuntimeRates:
     """Rates by least squares of relative errors. Raises ModuleNotFoundError without scipy."""
     from scipy.optimize import least_squares, nnls
 
@@ -352,14 +354,14 @@ def fit(rows: Sequence[Row]) -> Rates:
         usual[_START] = math.log(_USUAL_HOST_MS)
 
     def errors(logs: NDArray[np.float64], free: Sequence[int]) -> list[float]:
-        rates = Rates(*np.exp(_with(usual, free, logs)))
+        rates = RuntimeRates(*np.exp(_with(usual, free, logs)))
         return [*(math.log(rates.ms(row) / row.ms) for row in rows), *(_HOLD * (logs - usual[free]))]
 
     found = []
     for free in map(list, _PAIRS[:1] if eager else _PAIRS):
         bounds = (np.log(_LEAST)[free], np.full(len(free), np.inf))
         solved = least_squares(errors, usual[free], bounds=bounds, args=(free,))
-        found.append((float(solved.cost), Rates(*map(float, np.exp(_with(usual, free, solved.x))))))
+        found.append((float(solved.cost), RuntimeRates(*map(float, np.exp(_with(usual, free, solved.x))))))
     timed = min(found, key=lambda one: one[0])[1]
     # In billions, so that the columns are alike; nothing is unpacked in eager execution.
     costs = [(row.clocks.units * row.ms / 1e3, row.token.bytes / 1e9, row.token.instructions / 1e9) for row in rows]
@@ -374,7 +376,7 @@ def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.floa
     return changed
 
 
-def judge(rows: Sequence[Row]) -> Iterator[Judged]:
+def judge(rows: Sequence[TokenRow]) -> Iterator[PredictedRow]:
     """Predict every row from the rest of its group. Raises ComparisonDataError, ModuleNotFoundError."""
     if not rows:
         raise ComparisonDataError("the tables of tokens have no rows")
@@ -382,7 +384,7 @@ def judge(rows: Sequence[Row]) -> Iterator[Judged]:
         own = [row for row in rows if row.group == group]
         for number, row in enumerate(own):
             others = own[:number] + own[number + 1 :]
-            yield Judged(row, fit(others) if others else None)
+            yield PredictedRow(row, fit(others) if others else None)
 
 
 def _longer(*parts_ms: float) -> float:

@@ -15,9 +15,9 @@ import numpy as np
 from ....kernels.units import AXES
 from ...reference import reference_network
 from ...twin.silicon.chip import Array, Chip, Clocks
-from ...twin.silicon.passes import Pass
+from ...twin.silicon.passes import CodePass
 from ...twin.silicon.silicon import Silicon, execute
-from .fit import Fit, Report, held_out, numbers, read_rows
+from .fit import FittedQuantity, Report, held_out, numbers, read_rows
 
 BOARD = "tx2"
 TIMES = "mixbench_tx2_roofline_long.csv.gz"
@@ -59,13 +59,13 @@ MIXBENCH_TYPES = {
 }
 
 
-def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> Pass:
+def mixbench(chip: Chip, element: MixbenchType, iterations: Array) -> CodePass:
     """The benchmark's kernels; ``iterations`` multiply-adds on each 4 bytes (8 for double precision)."""
     rate = chip.rate(element.dtype)
     packed = 2.0 if element.dtype == "float16" else 1.0  # two halves in each 4 bytes
     cycles = _ELEMENTS * (packed * element.loop * iterations / rate.vector + element.cycles_each)
     moved = _ELEMENTS * element.bytes_each
-    return Pass.of(
+    return CodePass.of(
         len(iterations),
         cycles=cycles / chip.lanes,
         l2_bytes=moved,
@@ -90,7 +90,7 @@ def compare(folder: Path) -> Report:
     )
 
 
-def _times(folder: Path, silicon: Silicon) -> list[Fit]:
+def _times(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     rows = list(read_rows(folder, TIMES))
     gpu, emc, iterations, ms = (numbers(rows, name, TIMES) for name in ("gpu_hz", "emc_hz", "compute_iters", "time_ms"))
     kinds = np.array([row["precision"] for row in rows])
@@ -109,11 +109,11 @@ def _times(folder: Path, silicon: Silicon) -> list[Fit]:
         seconds = silicon.launch(mixbench(silicon.chip, element, work_of), clocks).seconds.reshape(-1, *gpus.shape)
         simulated = 1e3 * seconds[tuple(at.T)]
         kept = held_out(gpu_of[at[:, 1]], emc_of[at[:, 2]])
-        fits.append(Fit(f"mixbench {name}, ms", measured, simulated, kept, TIME_LIMIT))
+        fits.append(FittedQuantity(f"mixbench {name}, ms", measured, simulated, kept, TIME_LIMIT))
     return fits
 
 
-def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
+def _mixbench_power(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     rows = list(read_rows(folder, POWER))
     cpu, gpu, emc = (numbers(rows, name, POWER) for name in AXES)
     clocks = Clocks(cpu * 1e3, gpu, emc)
@@ -134,11 +134,11 @@ def _mixbench_power(folder: Path, silicon: Silicon) -> list[Fit]:
         measured = numbers(rows, f"{rail}_mW_busy_mean", POWER) / 1e3
         there = np.isfinite(measured)
         kept = held_out(gpu, emc)[there]
-        fits.append(Fit(f"mixbench {rail}, W", measured[there], watts[rail][there], kept, _limit(rail)))
+        fits.append(FittedQuantity(f"mixbench {rail}, W", measured[there], watts[rail][there], kept, _limit(rail)))
     return fits
 
 
-def _vgg_power(folder: Path, silicon: Silicon) -> list[Fit]:
+def _vgg_power(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     rows = list(read_rows(folder, VGG))
     gpu = numbers(rows, "gpu_hz", VGG)
     clocks = Clocks(np.full(len(gpu), _VGG_CPU_HZ), gpu, np.full(len(gpu), _VGG_EMC_HZ))
@@ -147,7 +147,10 @@ def _vgg_power(folder: Path, silicon: Silicon) -> list[Fit]:
     waiting = 1.0 - run.host_busy_s / run.latency_s
     for rail, power in silicon.issue_rails_w(clocks).items():
         watts[rail] = watts[rail] + power * waiting
-    return [Fit(f"VGG {rail}, W", numbers(rows, _column(rail), VGG) / 1e3, watts[rail], None, _limit(rail)) for rail in RAILS]
+    return [
+        FittedQuantity(f"VGG {rail}, W", numbers(rows, _column(rail), VGG) / 1e3, watts[rail], None, _limit(rail))
+        for rail in RAILS
+    ]
 
 
 def _column(rail: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from ...reference import reference_network
 from ...twin.silicon.chip import load_chip
 from ..paper.published import PAPER, TOLERANCE, measure
-from .fit import Fit, Report
+from .fit import FittedQuantity, Report
 
 BOARD = "agx-xavier"
 
@@ -27,8 +27,8 @@ def compare(_: Path) -> Report:
         load_chip(BOARD),
         "MIRAGE (SEC '21), Table 1",
         (
-            Fit("inference time at top clocks, ms", measured, simulated, None, TOLERANCE, every=True),
-            Fit("convolutions' share of all kernels' time", theirs, ours),
+            FittedQuantity("inference time at top clocks, ms", measured, simulated, None, TOLERANCE, every=True),
+            FittedQuantity("convolutions' share of all kernels' time", theirs, ours),
         ),
         ("The simulated figures are medians over thirteen individuals, as the paper's thirteen boards.",),
     )

@@ -59,7 +59,7 @@ class CampaignSize:
 
 
 @dataclass(frozen=True)
-class Unit:
+class CampaignUnit:
     """Resumable step; a non-empty ``part`` selects configurations by order."""
 
     kind: str
@@ -90,7 +90,7 @@ class Campaign:
     invocations: tuple[KernelInvocation, ...]
     calls: tuple[Call, ...]
     networks: tuple[Network, ...]
-    units: tuple[Unit, ...]
+    units: tuple[CampaignUnit, ...]
     temperatures_c: tuple[float, ...] = ()
     offered: FrequencyGrid | None = None
 
@@ -98,7 +98,7 @@ class Campaign:
     def grid(self) -> FrequencyGrid:
         return self.offered or self.board.grid
 
-    def samples(self, unit: Unit) -> int:
+    def samples(self, unit: CampaignUnit) -> int:
         size, grid = self.size, self.grid
         if unit.part:
             return len(unit.what) * len(unit.part)
@@ -155,12 +155,14 @@ def plan_campaign(
     grid = offered or board.grid
     small = size.small_steps
 
-    def parts(kind: str, node: int, what: tuple[int, ...], configurations: int, count: int) -> list[Unit]:
-        return [Unit(kind, node, what, configurations, (place,) if small else ()) for place in range(count if small else 1)]
+    def parts(kind: str, node: int, what: tuple[int, ...], configurations: int, count: int) -> list[CampaignUnit]:
+        return [
+            CampaignUnit(kind, node, what, configurations, (place,) if small else ()) for place in range(count if small else 1)
+        ]
 
-    def powers(node: int, what: Sequence[int] | NDArray[np.int64], configurations: int) -> list[Unit]:
+    def powers(node: int, what: Sequence[int] | NDArray[np.int64], configurations: int) -> list[CampaignUnit]:
         if size.power_kernels == 1:
-            return [Unit("kernel_mw", node, part, configurations) for part in _parts(what, at_once)]
+            return [CampaignUnit("kernel_mw", node, part, configurations) for part in _parts(what, at_once)]
         some = min(size.power_configurations or configurations, configurations, grid.size)
         return [unit for group in _parts(what, size.power_kernels) for unit in parts("kernel_mw", node, group, some, some)]
 
@@ -171,7 +173,7 @@ def plan_campaign(
     called = [call for network in (*networks, *others) for call in network.calls if issued(call)]
     calls = _some_of_each_name(called, np.random.default_rng([seed, 4]))
     order = np.random.default_rng([seed, 1]).permutation(len(drawn)) + len(of_networks)
-    units: list[Unit] = []
+    units: list[CampaignUnit] = []
     for position, node in enumerate(size.nodes):
         mine = order[position :: len(size.nodes)]
         if board.energy_rails:
@@ -179,18 +181,18 @@ def plan_campaign(
             units += parts("idle_mw", node, (0,), size.warm_configurations, idle)
             units += parts("host_active_mw", node, (0,), size.host_configurations, len(grid.cpu_khz))
         each = [(what,) for what in range(len(calls))] if small else [tuple(range(len(calls)))]
-        units += [Unit("host_us", node, some, size.host_configurations) for some in each]
+        units += [CampaignUnit("host_us", node, some, size.host_configurations) for some in each]
         whole = size.whole_network_configurations
         for what in range(len(networks)):
             units += parts("network", node, (what,), whole, min(whole, grid.size))
         kernels = ((range(len(of_networks)), size.network_configurations), (mine, size.configurations))
         for some, count in kernels:
-            units += [Unit("kernel_ms", node, part, count) for part in _parts(some, at_once)]
+            units += [CampaignUnit("kernel_ms", node, part, count) for part in _parts(some, at_once)]
         if board.energy_rails:
             units += [unit for some, count in kernels for unit in powers(node, some, count)]
         if size.fixed_observations:
-            units += [Unit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
-            units += [Unit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]
+            units += [CampaignUnit("fixed_network", node, (what,), size.fixed_observations) for what in range(len(networks))]
+            units += [CampaignUnit("fixed_kernel", node, part, 1) for part in _parts(range(len(of_networks)), at_once)]
     return Campaign(
         board,
         silicon_version,

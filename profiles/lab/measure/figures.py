@@ -11,24 +11,26 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import KernelInvocation
-from ...adapt.measurements import Rows
+from ...adapt.measurements import MeasurementRows
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .meters.meter import Meter
 
-Tables: TypeAlias = dict[str, Rows]
+Tables: TypeAlias = dict[str, MeasurementRows]
 
 LEAST_BUSY = 0.3
 """Below this share of GPU time, power above idle drowns in the sensor's resolution."""
 _SHORT_MS = 0.5  # of longer kernels, the pause between two launches is less than their own variation
 
 
-def figure_rows(what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]) -> Rows:
+def figure_rows(
+    what: int | NDArray[np.int64], node: int, flat: NDArray[np.int64], value: NDArray[np.float64]
+) -> MeasurementRows:
     """Values at flat configuration indices as rows, without NaN. Raises MeasurementError if not finite."""
     figures = np.asarray(value, np.float64)
     if figures.shape != flat.shape or np.isinf(figures).any():
         raise MeasurementError(f"board {node}: expected {len(flat)} finite figures, got {figures!r:.80}")
-    rows = Rows(
+    rows = MeasurementRows(
         np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
     )
     return rows.where(~np.isnan(figures))

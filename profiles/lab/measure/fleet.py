@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
-from .campaign import Campaign, Unit
+from .campaign import Campaign, CampaignUnit
 from .figures import Tables
-from .keeping import KeptUnits
+from .keeping import UnitStore
 from .meters.meter import Meter
 from .steps import Progress, measure_unit, measurements_of
 
@@ -55,7 +55,7 @@ def run_on_fleet(
 
     ``patience_s`` is the absence after which a board is lost. Raises MeasurementError; finished steps are kept.
     """
-    kept = KeptUnits(folder, campaign.digest, campaign.about)
+    kept = UnitStore(folder, campaign.digest, campaign.about)
     finished = {number: rows for number in range(len(campaign.units)) if (rows := kept.get(number)) is not None}
     fleet = _Fleet(campaign, client, meter, patience_s, set(finished))
     with contextlib.closing(fleet):
@@ -164,7 +164,7 @@ class _Fleet:
         return tables
 
 
-def measure_on_worker(campaign: Campaign, number: int, unit: Unit, meter: MeterMaker) -> Tables:
+def measure_on_worker(campaign: Campaign, number: int, unit: CampaignUnit, meter: MeterMaker) -> Tables:
     return measure_unit(campaign, number, unit, meter(unit.node, number))
 
 

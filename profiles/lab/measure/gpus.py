@@ -16,21 +16,21 @@ from ....kernels.network import Call, HostOp
 from ...adapt.measurements import Measurements
 from ...board import BoardDescription
 from ...device import Device
-from .campaign import Campaign, Unit
-from .meters.cpu import CpuMeter, Patience, Worker, kernel_name
-from .meters.gpu import Clocks, GpuMeter
-from .meters.notes import Notebook
+from .campaign import Campaign, CampaignUnit
+from .meters.cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
+from .meters.gpu import GpuClockSetter, GpuMeter
+from .meters.notes import CampaignNotes
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
-from .meters.renewed import EndingWorker, Renewed
-from .meters.ticks import Counters, Ticks
+from .meters.renewed import EndingWorker, RestartingWorker
+from .meters.ticks import CounterReader, EnergyCounters
 from .one_twin import one_board_size
-from .processor import BETWEEN_S, Model, Most, plan_processor, processor_size, unit_s
+from .processor import BETWEEN_S, KernelLimits, MeasuredModel, plan_processor, processor_size, unit_s
 from .steps import Progress, run_campaign
 
-_MOST = Most(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
+_MOST = KernelLimits(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
 _TOGETHER = 16  # kernels of a workstation between two measurements of idle power
 # Four ticks of NVML's counter; a short kernel repeated in a graph is not timed again next to its power.
-WORKSTATION_PATIENCE = Patience(power_s=0.5, power_timings=0)
+WORKSTATION_PATIENCE = TimingLimits(power_s=0.5, power_timings=0)
 _QUICK_CONFIGURATIONS, _QUICK_IDLE = 2, 30
 SWITCH_S = 0.9
 """Time to set, settle and restore a board's clocks, in s."""
@@ -40,7 +40,7 @@ SWITCH_S = 0.9
 class Workstation:
     """GPU, its worker and description; ``locking`` is True if clocks are locked."""
 
-    process: Worker
+    process: MeasuringWorker
     nvml: Nvml
     device: Device
     locking: bool
@@ -51,12 +51,14 @@ def workstation(
     library: NvmlLibrary, start: Callable[[], EndingWorker], clocks_mhz: Sequence[int] = (), index: int = 0
 ) -> Iterator[Workstation]:
     """GPU within the context; its locked clocks are always released. Raises MeasurementError."""
-    with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(Renewed(start)) as process:
+    with contextlib.closing(Nvml(library, index)) as nvml, contextlib.closing(RestartingWorker(start)) as process:
         name = re.sub(r"[^a-z0-9]+", "-", str(process.about["device_name"]).lower()).strip("-")
         yield Workstation(process, nvml, gpu_device(process, nvml, name, clocks_mhz), bool(clocks_mhz))
 
 
-def plan_gpu(device: Device, models: Sequence[Model], runnable: Collection[str], kernels: int, seed: int = 0) -> Campaign:
+def plan_gpu(
+    device: Device, models: Sequence[MeasuredModel], runnable: Collection[str], kernels: int, seed: int = 0
+) -> Campaign:
     """Plan a processor's campaign plus the issue time of each call. Raises MeasurementError."""
     size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
     return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
@@ -69,7 +71,7 @@ def issued_by(runnable: Collection[str]) -> Callable[[Call], bool]:
 def plan_board(
     board: BoardDescription,
     offered: FrequencyGrid,
-    models: Sequence[Model],
+    models: Sequence[MeasuredModel],
     runnable: Collection[str],
     kernels: int,
     quick: bool = False,
@@ -88,16 +90,16 @@ def plan_board(
 
 def measure_gpu(
     campaign: Campaign,
-    models: Sequence[Model],
+    models: Sequence[MeasuredModel],
     gpu: Workstation,
-    patience: Patience,
+    patience: TimingLimits,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
     """Run a campaign on a workstation's GPU. Raises MeasurementError."""
-    notebook = Notebook()
+    notebook = CampaignNotes()
     clocks = LockedClocks(gpu.nvml, gpu.locking, notebook)
-    with contextlib.closing(Ticks(gpu.nvml)) as ticks:
+    with contextlib.closing(CounterReader(gpu.nvml)) as ticks:
         found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     seen: dict[str, Any] = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
@@ -113,17 +115,17 @@ def measure_gpu(
 
 def measure_board(
     campaign: Campaign,
-    models: Sequence[Model],
-    process: Worker,
-    counters: Counters,
-    clocks: Clocks,
-    patience: Patience,
+    models: Sequence[MeasuredModel],
+    process: MeasuringWorker,
+    counters: EnergyCounters,
+    clocks: GpuClockSetter,
+    patience: TimingLimits,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
-    notebook: Notebook | None = None,
+    notebook: CampaignNotes | None = None,
 ) -> Measurements:
     """Run a campaign on a board's GPU; rejected samples are recorded. Raises MeasurementError."""
-    notebook = notebook or Notebook()
+    notebook = notebook or CampaignNotes()
     found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)
     about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}
     die_c = notebook.die_c()
@@ -132,21 +134,21 @@ def measure_board(
 
 def _measured(
     campaign: Campaign,
-    models: Sequence[Model],
-    process: Worker,
-    counters: Counters,
-    clocks: Clocks,
-    patience: Patience,
+    models: Sequence[MeasuredModel],
+    process: MeasuringWorker,
+    counters: EnergyCounters,
+    clocks: GpuClockSetter,
+    patience: TimingLimits,
     folder: Path | None,
     progress: Progress,
-    notebook: Notebook,
+    notebook: CampaignNotes,
     switch_s: float = BETWEEN_S,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
     torch = CpuMeter(process, files, counters, patience, notebook=notebook)
     lowest = campaign.grid.configuration((0, 0, 0))
 
-    def lasts_s(unit: Unit) -> float:
+    def lasts_s(unit: CampaignUnit) -> float:
         return unit_s(campaign, unit, patience, switch_s)
 
     meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)

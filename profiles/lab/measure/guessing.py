@@ -31,7 +31,7 @@ _SPREAD = frozenset(["std", "stdev", "min", "max", "p90", "p95", "p99", "var", "
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """Column of a table; ``numbers`` is empty if any cell is text."""
 
     name: str
@@ -41,12 +41,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Guess:
+class MappingGuess:
     text: str
     questions: tuple[str, ...]
 
 
-def guess(path: Path, board: str = "") -> Guess:
+def guess(path: Path, board: str = "") -> MappingGuess:
     """Guess the meaning of the columns of a CSV or Parquet table; a board's clocks tell omitted units.
 
     Raises MeasurementError, BoardDescriptionError.
@@ -73,15 +73,15 @@ def guess(path: Path, board: str = "") -> Guess:
             document[name] = part
     unused = [one.name for one in left if one.name not in apart]
     text = "".join(f"# {one}\n" for one in questions) + (f"# not used: {', '.join(unused)}\n" if unused else "")
-    return Guess(text + yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120), tuple(questions))
+    return MappingGuess(text + yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120), tuple(questions))
 
 
-def _columns(path: Path) -> list[Column]:
+def _columns(path: Path) -> list[TableColumn]:
     rows = [row for _, row in islice(read_lines(path), _ROWS)]
     return [_column(name, [row.get(name) or "" for row in rows]) for name in (rows[0] if rows else ())]
 
 
-def _column(name: str, cells: Sequence[str]) -> Column:
+def _column(name: str, cells: Sequence[str]) -> TableColumn:
     numbers = []
     for cell in filter(None, cells):
         try:
@@ -91,11 +91,11 @@ def _column(name: str, cells: Sequence[str]) -> Column:
             break
     spaced = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", name)
     texts = frozenset(islice(dict.fromkeys(cells), _MOST_TEXTS + 1))
-    return Column(name, frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))), tuple(numbers), texts)
+    return TableColumn(name, frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))), tuple(numbers), texts)
 
 
 def _clocks(
-    left: list[Column], board: BoardDescription | None, questions: list[str]
+    left: list[TableColumn], board: BoardDescription | None, questions: list[str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
     for axis, words in _AXES.items():
         found = [
@@ -114,13 +114,13 @@ def _clocks(
         yield axis, {"column": column.name, "unit": unit or "?"}
 
 
-def _stem(column: Column) -> set[str]:
+def _stem(column: TableColumn) -> set[str]:
     """Words of a column, with unit endings split off (``gpu_freqmhz``)."""
     ends = [(word, unit) for word in column.words for unit in ("khz", "mhz", "ghz") if word.endswith(unit)]
     return set(column.words) | {part for word, unit in ends for part in (unit, word.removesuffix(unit)) if part}
 
 
-def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
+def _of_size(column: TableColumn, axis: str, board: BoardDescription | None) -> str:
     if board is None:
         return ""
     top_hz = getattr(board.grid.top, axis) * (1e3 if axis == "cpu_khz" else 1.0)
@@ -129,7 +129,7 @@ def _of_size(column: Column, axis: str, board: BoardDescription | None) -> str:
 
 
 def _figure(
-    left: list[Column], units: Mapping[str, str], words: frozenset[str], part: str, questions: list[str]
+    left: list[TableColumn], units: Mapping[str, str], words: frozenset[str], part: str, questions: list[str]
 ) -> Mapping[str, object]:
     found = [one for one in left if one.numbers and (one.words & (units.keys() | words)) and not one.words & _SPREAD]
     if not found and part == "time" and (rates := [one for one in left if one.numbers and one.words & _RATES]):

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...adapt.measurements import Rows, arrays_of, rows_of
+from ...adapt.measurements import MeasurementRows, arrays_of, rows_of
 from ...errors import MeasurementError
-from .meters.notes import Page
+from .meters.notes import StepNotes
 
 _ABOUT = "campaign.json"
 
 
-class KeptUnits:
+class UnitStore:
     """Folder of finished units, written atomically; None keeps nothing. Raises MeasurementError."""
 
     def __init__(self, folder: Path | None, digest: str = "", about: Mapping[str, Any] | None = None) -> None:
@@ -33,7 +33,7 @@ class KeptUnits:
             except OSError as error:
                 raise MeasurementError(f"{self._folder}: {error.strerror or error}; nothing was measured") from error
 
-    def get(self, number: int) -> dict[str, Rows] | None:
+    def get(self, number: int) -> dict[str, MeasurementRows] | None:
         if self._folder is None:
             return None
         try:
@@ -42,13 +42,13 @@ class KeptUnits:
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> StepNotes:
         if self._folder is None:
-            return Page()
+            return StepNotes()
         with np.load(self._path(self._folder, number), allow_pickle=False) as arrays:
-            return Page.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else Page()
+            return StepNotes.from_json(json.loads(arrays["page"].tobytes())) if "page" in arrays else StepNotes()
 
-    def put(self, number: int, tables: Mapping[str, Rows], page: Page | None = None) -> None:
+    def put(self, number: int, tables: Mapping[str, MeasurementRows], page: StepNotes | None = None) -> None:
         """Keep a finished unit and its notes. Raises MeasurementError."""
         if self._folder is None:
             return

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .... import __version__
 from ....kernels.network import HostOp, Network
-from ...adapt.measurements import TABLES, Measurements, Rows
+from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...errors import MeasurementError
 
 _TOLD = (
@@ -59,7 +59,7 @@ _NETWORKS = ("network_ms", "network_mw")
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordPart:
     """One record's part of a merged record; ``rows`` counts its values."""
 
     board: str
@@ -75,7 +75,7 @@ def shareable(record: Measurements) -> Measurements:
     return replace(record, environment={"jetdvfs": __version__, **kept, **({"parts": parts} if parts else {})})
 
 
-def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part]]:
+def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[RecordPart]]:
     """Merge records, given by name; return also the part of each.
 
     Boards are renumbered, except simulated ones. Raises MeasurementError if records do not match, or share a board.
@@ -87,7 +87,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part
     calls = _Union(lambda call: (call.name,) if isinstance(call, HostOp) else call.signature, [one.calls for one in each])
     networks = _Union(lambda network: network.digest, [record.networks for record in each])
     temperatures = _Union(float, [record.temperatures_c for record in each])
-    tables: dict[str, list[Rows]] = {name: [] for name in TABLES}
+    tables: dict[str, list[MeasurementRows]] = {name: [] for name in TABLES}
     parts, next_node = [], 0
     for number, record in enumerate(each):
         old = record.nodes
@@ -104,14 +104,14 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Part
             tables[name].append(replace(rows, what=what, node=node))
         count = sum(len(rows) for rows in record.tables.values())
         made_by = {name: value for name, value in record.environment.items() if name != "parts"}
-        parts.append(Part(record.board, record.silicon_version, nodes, count, made_by))
+        parts.append(RecordPart(record.board, record.silicon_version, nodes, count, made_by))
     found = replace(
         first,
         invocations=tuple(invocations.items),
         calls=tuple(calls.items),
         networks=tuple(_told_apart(networks.items)),
         temperatures_c=tuple(temperatures.items),
-        tables={name: Rows.joined(found) for name, found in tables.items()},
+        tables={name: MeasurementRows.joined(found) for name, found in tables.items()},
         environment={"meter": "several records", "parts": [dataclasses.asdict(part) for part in parts]},
     )
     return found, parts

@@ -17,18 +17,18 @@ from ...adapt.measurements import Measurements
 from ...adapt.torch_process import TorchProcess
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError
-from .campaign import Campaign, CampaignSize, Unit, plan_campaign
-from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, Patience, Worker, processor
+from .campaign import Campaign, CampaignSize, CampaignUnit, plan_campaign
+from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, MeasuringWorker, TimingLimits, processor
 from .meters.cpufreq import Cpufreq
-from .meters.notes import Notebook
+from .meters.notes import CampaignNotes
 from .meters.rapl import Rapl
-from .meters.renewed import Renewed
+from .meters.renewed import RestartingWorker
 from .steps import Progress, run_campaign
 from .variation import Variations
 
 
 @dataclass(frozen=True)
-class Most:
+class KernelLimits:
     """Largest random kernels, and their element types."""
 
     flops: float
@@ -40,11 +40,11 @@ BETWEEN_S = 0.05
 """Time between measurements without clock changes, in s."""
 _MOST_CONFIGURATIONS = 4
 _OF_POINTWISE = 4  # random kernels of each pointwise kind that networks have
-_MOST = Most(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
+_MOST = KernelLimits(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
 @dataclass(frozen=True)
-class Model:
+class MeasuredModel:
     path: Path
     network: Network
     inputs: tuple[TensorSpec, ...]
@@ -72,12 +72,12 @@ def only_host_calls(call: Call) -> bool:
 
 def plan_processor(
     device: MeasuredDevice,
-    models: Sequence[Model],
+    models: Sequence[MeasuredModel],
     runnable: Collection[str],
     size: CampaignSize,
     seed: int = 0,
     issued: Callable[[Call], bool] = only_host_calls,
-    most: Most = _MOST,
+    most: KernelLimits = _MOST,
     offered: FrequencyGrid | None = None,
 ) -> Campaign:
     """Plan networks, their kernels, random variations, and calls that launch nothing. Raises MeasurementError.
@@ -118,11 +118,11 @@ def plan_processor(
     )
 
 
-def about_s(campaign: Campaign, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+def about_s(campaign: Campaign, patience: TimingLimits, switch_s: float = BETWEEN_S) -> float:
     return sum(unit_s(campaign, unit, patience, switch_s) for unit in campaign.units)
 
 
-def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float = BETWEEN_S) -> float:
+def unit_s(campaign: Campaign, unit: CampaignUnit, patience: TimingLimits, switch_s: float = BETWEEN_S) -> float:
     kernel_s, power_s = switch_s + patience.kernel_s, switch_s + patience.lead_s + patience.power_s
     apart = bool(campaign.board.host_rails)  # else host power is measured each time and subtracted
     once_s = (1 if apart else 2) * (power_s - switch_s)
@@ -140,7 +140,7 @@ def unit_s(campaign: Campaign, unit: Unit, patience: Patience, switch_s: float =
 
 @dataclass(frozen=True)
 class Processor:
-    process: Worker
+    process: MeasuringWorker
     rapl: Rapl
     device: Device
     clocks: Cpufreq
@@ -152,7 +152,7 @@ def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), ro
     """Processor within the context; a locked clock is always released. Raises MeasurementError."""
     with (
         contextlib.closing(Cpufreq(clocks_mhz, root)) as clocks,
-        contextlib.closing(Renewed(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER))) as process,
+        contextlib.closing(RestartingWorker(lambda: TorchProcess(python, threads=threads, worker=KERNEL_WORKER))) as process,
     ):
         if clocks_mhz:
             clocks.set(FrequencyConfiguration(0, max(clocks_mhz) * 1_000_000, 0))  # at which its rates are measured
@@ -162,9 +162,9 @@ def this_processor(python: str, threads: int, clocks_mhz: Sequence[int] = (), ro
 
 def measure_processor(
     campaign: Campaign,
-    models: Sequence[Model],
+    models: Sequence[MeasuredModel],
     machine: Processor,
-    patience: Patience,
+    patience: TimingLimits,
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
 ) -> Measurements:
@@ -172,7 +172,7 @@ def measure_processor(
     files: Mapping[str, tuple[Path, Sequence[TensorSpec]]] = {
         model.network.name: (model.path, model.inputs) for model in models
     }
-    notebook = Notebook()
+    notebook = CampaignNotes()
     meter = CpuMeter(machine.process, files, machine.rapl, patience, clocks=machine.clocks, notebook=notebook)
     found = run_campaign(
         campaign, lambda node: meter, folder, progress, notebook, lambda unit: unit_s(campaign, unit, patience)

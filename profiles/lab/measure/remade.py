@@ -25,7 +25,7 @@ _POWERS = 0.5  # of the numbers of rows that people choose: powers of two
 _MOST_ROWS_DOUBLINGS = 12
 
 
-class Sizes:
+class SizeVariation:
     """Variation of sizes by up to ``spread`` doublings; equal sizes stay equal."""
 
     def __init__(self, random: np.random.Generator, spread: float) -> None:
@@ -51,7 +51,7 @@ class Sizes:
         return self.anew(count)
 
 
-class UsualSizes(Sizes):
+class UsualSizes(SizeVariation):
     """Common product sizes, at which libraries switch algorithms: models need them in their data."""
 
     def anew(self, size: int) -> int:
@@ -91,7 +91,7 @@ def _again(
     )
 
 
-def renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
+def renamed(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation:
     first = like.output[0] if like.output else 0
 
     def shape(old: Shape) -> Shape:
@@ -109,7 +109,7 @@ def renamed(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocatio
     return _again(like, tuple(map(shape, like.inputs)), shape(like.output), params)
 
 
-def _matmul(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation:
+def _matmul(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation:
     m, n, k, count = (int(like.params[name] or 1) for name in ("m", "n", "k", "batch"))  # type: ignore[arg-type]
     bias, two = bool(like.params.get("bias")), len(like.inputs) > 1
     n, k = sizes.anew(n), sizes.anew(k)
@@ -123,7 +123,7 @@ def _matmul(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocatio
     return _again(like, inputs, output, params, 0 if two else k * n + (n if bias else 0))
 
 
-def _convolution(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
+def _convolution(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation | None:
     weight, groups = like.params["weight"], int(like.params["groups"] or 1)  # type: ignore[arg-type]
     assert isinstance(weight, tuple)
     transposed = "output_padding" in like.params
@@ -171,7 +171,7 @@ def fused(call: KernelInvocation, made: KernelKind) -> KernelInvocation:
     return replace(call, kind=made.name, inputs=inputs, flops=operations, bytes=call.bytes + read)
 
 
-def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
+def _pool(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation | None:
     channels, image = sizes.anew(like.inputs[0][1]), tuple(map(sizes, like.inputs[0][2:]))
     if "output_size" in like.params:
         out = tuple(min(sizes(size), side) for size, side in zip(like.output[2:], image, strict=True))
@@ -188,7 +188,7 @@ def _pool(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation 
     return _again(like, [(first, channels, *image)], (first, channels, *out), params, 0)
 
 
-def _cat(like: KernelInvocation, sizes: Sizes, batch: int) -> KernelInvocation | None:
+def _cat(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation | None:
     dim = int(like.params["dim"] or 0) % max(len(like.output), 1)  # type: ignore[arg-type]
     rest = [size if index == dim else sizes(size) for index, size in enumerate(like.output)]
     if dim and rest:
@@ -221,7 +221,7 @@ WINDOWS: Mapping[str, tuple[tuple[int, int, int], ...]] = {
 }
 """Common windows: (side, stride, padding)."""
 
-MAKERS: Mapping[str, Callable[[KernelInvocation, Sizes, int], KernelInvocation | None]] = {
+MAKERS: Mapping[str, Callable[[KernelInvocation, SizeVariation, int], KernelInvocation | None]] = {
     "matmul": _matmul,
     "cat": _cat,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolution),

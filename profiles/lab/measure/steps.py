@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Call, HostOp, KernelInvocation, Network
-from ...adapt.measurements import TABLES, Measurements, Rows
+from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...device import Device, MeasuredDevice
-from .campaign import Campaign, Unit
+from .campaign import Campaign, CampaignUnit
 from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
-from .keeping import KeptUnits
+from .keeping import UnitStore
 from .meters.meter import Meter
-from .meters.notes import Notebook
+from .meters.notes import CampaignNotes
 
 Progress = Callable[[int, int, str], None]
 """Called with units done, units in all, and the current measurement."""
@@ -36,8 +36,8 @@ def run_campaign(
     meter: Callable[[int], Meter],
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
-    notebook: Notebook | None = None,
-    lasts_s: Callable[[Unit], float] | None = None,
+    notebook: CampaignNotes | None = None,
+    lasts_s: Callable[[CampaignUnit], float] | None = None,
 ) -> Measurements:
     """Measure everything not yet in ``folder``; return all of it. Raises MeasurementError; finished units are kept.
 
@@ -64,13 +64,13 @@ def run_units(
     meter: Callable[[int, int], Meter],
     folder: Path | None = None,
     progress: Progress = lambda done, total, text: None,
-    notebook: Notebook | None = None,
-    lasts_s: Callable[[Unit], float] | None = None,
+    notebook: CampaignNotes | None = None,
+    lasts_s: Callable[[CampaignUnit], float] | None = None,
 ) -> Measurements:
     """Run a campaign with a meter per unit; noise does not depend on interruptions."""
-    kept = KeptUnits(folder, campaign.digest, campaign.about)
+    kept = UnitStore(folder, campaign.digest, campaign.about)
     finished: list[Tables] = []
-    pace = _Pace(campaign, lasts_s)
+    pace = _CampaignPace(campaign, lasts_s)
     for number, unit in enumerate(campaign.units):
         progress(*pace.so_far(number), f"board {unit.node}: {unit.kind}{pace.left(number)}")
         rows = kept.get(number)
@@ -85,10 +85,10 @@ def run_units(
     return measurements_of(campaign, finished)
 
 
-class _Pace:
+class _CampaignPace:
     """Progress and remaining time, by expected durations and the pace so far."""
 
-    def __init__(self, campaign: Campaign, lasts_s: Callable[[Unit], float] | None) -> None:
+    def __init__(self, campaign: Campaign, lasts_s: Callable[[CampaignUnit], float] | None) -> None:
         self._known = lasts_s is not None
         each = [lasts_s(unit) if lasts_s is not None else 1.0 for unit in campaign.units]
         self._each_s, self._until_s = each, np.cumsum([0.0, *each])
@@ -108,7 +108,7 @@ class _Pace:
         return f", {left_s / 3600:.1f} h left" if left_s > 5400 else f", {left_s / 60:.0f} min left"
 
 
-def measure_unit(campaign: Campaign, number: int, unit: Unit, meter: Meter) -> Tables:
+def measure_unit(campaign: Campaign, number: int, unit: CampaignUnit, meter: Meter) -> Tables:
     return _MEASURE[unit.kind](campaign, unit, meter, np.random.default_rng([campaign.seed, 2, number]))
 
 
@@ -121,7 +121,7 @@ def measurements_of(campaign: Campaign, finished: Sequence[Tables]) -> Measureme
         invocations=campaign.invocations,
         calls=campaign.calls,
         networks=campaign.networks,
-        tables={name: Rows.joined([rows[name] for rows in finished if name in rows]) for name in TABLES},
+        tables={name: MeasurementRows.joined([rows[name] for rows in finished if name in rows]) for name in TABLES},
         temperatures_c=campaign.temperatures_c,
         device=campaign.board if isinstance(campaign.board, Device) else None,
     )
@@ -164,12 +164,12 @@ def fixed_kernels(
     return tables
 
 
-def _measure_kernel_ms(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_kernel_ms(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     what, flat, calls, configurations = _pairs(campaign, unit, rng)
     return {"kernel_ms": figure_rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
 
 
-def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_kernel_mw(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     if campaign.size.power_kernels == 1:
         return kernel_power(campaign.board, unit.node, *_pairs(campaign, unit, rng), meter)
     rng = np.random.default_rng([campaign.seed, 8, unit.node, *unit.what])  # a part of them does not depend on its own number
@@ -181,27 +181,29 @@ def _measure_kernel_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.ran
     return kernel_power(campaign.board, unit.node, what, flat, calls, each, meter, together=group)
 
 
-def _measure_host_us(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_host_us(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     parts = []
     for what in unit.what:
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
         burst_ms = meter.host_time_ms([campaign.calls[what]] * _BURST, configurations)
         parts.append(figure_rows(what, unit.node, flat, np.asarray(burst_ms) * 1e3 / _BURST))
-    return {"host_us": Rows.joined(parts)}
+    return {"host_us": MeasurementRows.joined(parts)}
 
 
-def _measure_host_active_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_host_active_mw(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     grid = campaign.grid
     repeats = max(unit.configurations // 8, 1)
-    parts: list[Rows] = []
+    parts: list[MeasurementRows] = []
     for gpu_hz in (grid.gpu_hz[-1], grid.gpu_hz[len(grid.gpu_hz) // 2]):
         if not any(map(len, parts)):  # at first, or where nothing counts at the GPU's top clock
             configurations = [FrequencyConfiguration(cpu_khz, gpu_hz, grid.emc_hz[-1]) for cpu_khz in unit.of(grid.cpu_khz)]
             parts = [_host_active_rows(campaign, unit, meter, configurations) for _ in range(repeats)]
-    return {"host_active_mw": Rows.joined(parts)}
+    return {"host_active_mw": MeasurementRows.joined(parts)}
 
 
-def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configurations: Sequence[FrequencyConfiguration]) -> Rows:
+def _host_active_rows(
+    campaign: Campaign, unit: CampaignUnit, meter: Meter, configurations: Sequence[FrequencyConfiguration]
+) -> MeasurementRows:
     flat, rails = _flat(campaign.board.grid, configurations), campaign.board.host_rails
     idle = meter.idle_rails_mw(configurations)
     if not rails:
@@ -215,7 +217,7 @@ def _host_active_rows(campaign: Campaign, unit: Unit, meter: Meter, configuratio
     return figure_rows(0, unit.node, flat[known], (above_idle / np.maximum(busy, LEAST_BUSY))[known])
 
 
-def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_idle_mw(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     grid = campaign.grid
     if (some := campaign.size.idle_configurations) and some < grid.size:
         flat, configurations = _random_configurations(campaign, some, np.random.default_rng([campaign.seed, 6, unit.node]))
@@ -228,23 +230,23 @@ def _measure_idle_mw(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
     for what, temperature_c in enumerate(campaign.temperatures_c):
         flat, configurations = _random_configurations(campaign, unit.configurations, rng)
         warm.append(_idle_rows(campaign, unit, flat, configurations, meter, what, temperature_c))
-    return {**tables, "warm_idle_mw": Rows.joined(warm)}
+    return {**tables, "warm_idle_mw": MeasurementRows.joined(warm)}
 
 
 def _idle_rows(
     campaign: Campaign,
-    unit: Unit,
+    unit: CampaignUnit,
     flat: NDArray[np.int64],
     configurations: Sequence[FrequencyConfiguration],
     meter: Meter,
     what: int = 0,
     temperature_c: float | None = None,
-) -> Rows:
+) -> MeasurementRows:
     rails = meter.idle_rails_mw(configurations, temperature_c)
     return figure_rows(what, unit.node, flat, above(rails, dict.fromkeys(rails, 0.0), campaign.board.energy_rails))
 
 
-def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     if unit.part:  # of configurations that do not depend on the unit's own number
         rng = np.random.default_rng([campaign.seed, 7, unit.node, what])
@@ -261,16 +263,16 @@ def _measure_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.rando
     return {**tables, "network_mw": figure_rows(what, unit.node, flat[both], power_mw[both])} if rails else tables
 
 
-def _measure_fixed_network(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_fixed_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     return fixed_network(campaign.board, unit.node, what, campaign.networks[what], unit.configurations, meter)
 
 
-def _measure_fixed_kernel(campaign: Campaign, unit: Unit, meter: Meter, rng: np.random.Generator) -> Tables:
+def _measure_fixed_kernel(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     return fixed_kernels(campaign.board, unit.node, unit.what, campaign.invocations, meter)
 
 
-_MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Tables]] = {
+_MEASURE: Mapping[str, Callable[[Campaign, CampaignUnit, Meter, np.random.Generator], Tables]] = {
     "kernel_ms": _measure_kernel_ms,
     "kernel_mw": _measure_kernel_mw,
     "host_us": _measure_host_us,
@@ -283,7 +285,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, Unit, Meter, np.random.Generator], Ta
 
 
 def _pairs(
-    campaign: Campaign, unit: Unit, rng: np.random.Generator
+    campaign: Campaign, unit: CampaignUnit, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[KernelInvocation], list[FrequencyConfiguration]]:
     drawn = [_random_configurations(campaign, unit.configurations, rng) for _ in unit.what]
     what = np.repeat(np.array(unit.what, np.int64), [len(flat) for flat, _ in drawn])

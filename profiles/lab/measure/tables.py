@@ -17,7 +17,17 @@ from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import DTYPE_BYTES, KernelInvocation, Network
 from ....kernels.units import AXES
-from ...adapt.measurements import ABSURD, LONGEST_MS, TABLES, Measurements, Rows, has_work, least_ms, most_mw, too_far
+from ...adapt.measurements import (
+    ABSURD,
+    LONGEST_MS,
+    TABLES,
+    MeasurementRows,
+    Measurements,
+    has_work,
+    least_ms,
+    most_mw,
+    too_far,
+)
 from ...board import load_board
 from ...device import Device, MeasuredDevice
 from ...errors import MeasurementError
@@ -25,7 +35,7 @@ from ...reference import reference_network
 from ...twin.measured.mapping import NEEDS, Cell, TableMapping
 from ...twin.measured.rows import (
     Levels,
-    Merging,
+    MergedRows,
     Row,
     WrongRow,
     levels_of,
@@ -47,7 +57,7 @@ _NEAR = 0.01  # clocks as tables round them
 
 
 @dataclass
-class _Found:
+class _DeviceRows:
     """Rows of one device; ``distances`` holds line, time in ms, and relative time."""
 
     device: MeasuredDevice
@@ -63,9 +73,9 @@ def import_table(path: Path, mapping: TableMapping, devices: Sequence[str] = ())
     if not mapping.device:
         raise MeasurementError(f"{path}: the mapping names no device; give the board")
     drawn = power_elsewhere(mapping, path.parents[len(Path(mapping.file).parts) - 1])
-    found: dict[str, _Found] = {}
+    found: dict[str, _DeviceRows] = {}
     wrong: list[tuple[int, str]] = []
-    count, merging = 0, Merging(mapping)
+    count, merging = 0, MergedRows(mapping)
     for line, row in read_table(path, mapping):
         count += 1
         try:
@@ -97,7 +107,7 @@ def _at(row: Row, mapping: TableMapping) -> tuple[str, ...]:
     return tuple(row[clock.column] for clock in mapping.clocks.values())
 
 
-def _far(one: _Found) -> Iterator[tuple[int, str]]:
+def _far(one: _DeviceRows) -> Iterator[tuple[int, str]]:
     far = too_far(np.array([distance for *_, distance in one.distances]))
     for (line, time_ms, _), is_far in zip(one.distances, far, strict=True):
         if is_far:
@@ -108,7 +118,7 @@ def _take(
     line: int,
     row: Row,
     mapping: TableMapping,
-    found: dict[str, _Found],
+    found: dict[str, _DeviceRows],
     drawn: Mapping[Levels, float] | None,
     wanted: Sequence[str],
 ) -> None:
@@ -117,7 +127,7 @@ def _take(
     name = described.name if described is not None else mapping.boards.get(called, called)
     if wanted and name.casefold() not in map(str.casefold, wanted):
         return
-    one = found.get(name) or _Found(_device(called, mapping))
+    one = found.get(name) or _DeviceRows(_device(called, mapping))
     time_ms = time_of(row, mapping.time)
     if time_ms > LONGEST_MS:
         written = " + ".join(row[column] for column in mapping.time.columns)
@@ -217,13 +227,15 @@ def _dtype(row: Row, cell: Cell | str) -> str:
     return name
 
 
-def _record(one: _Found, path: Path, mapping: TableMapping) -> Measurements:
-    tables = {name: Rows.joined(()) for name in TABLES}
+def _record(one: _DeviceRows, path: Path, mapping: TableMapping) -> Measurements:
+    tables = {name: MeasurementRows.joined(()) for name in TABLES}
     for name, rows in one.rows.items():
         if mapping.rows == "sum":
             rows = _added_up(rows, sum if name.endswith("_ms") else statistics.median)
         what, index, value = zip(*rows, strict=True)
-        tables[name] = Rows(np.array(what), np.zeros(len(rows), np.int64), np.array(index), np.array(value, np.float64))
+        tables[name] = MeasurementRows(
+            np.array(what), np.zeros(len(rows), np.int64), np.array(index), np.array(value, np.float64)
+        )
     return Measurements(
         board=one.device.name,
         silicon_version="",

@@ -20,7 +20,7 @@ from ....kernels.cost.features import feature_rows
 from ....kernels.kinds import fused_of, kind_of, served_by
 from ....kernels.network import KernelInvocation, Network
 from ...errors import ProfilesError
-from .remade import MAKERS, WINDOWS, Sizes, UsualSizes, fused, other_window, renamed, typed
+from .remade import MAKERS, WINDOWS, SizeVariation, UsualSizes, fused, other_window, renamed, typed
 from .varieties import varieties_of
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6
@@ -41,7 +41,7 @@ _OWN_SHARE = 3
 
 
 @dataclass(frozen=True)
-class Draw:
+class VariationShares:
     """Shares of the variations, 0 to 1.
 
     Attributes:
@@ -63,15 +63,19 @@ class Draw:
     dtype: str = ""
 
 
-FEW = Draw()
-MANY = Draw(batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06, usual=0.35)
+FEW = VariationShares()
+MANY = VariationShares(
+    batch_alone=0.25, one_at_a_time=2 / 3, powers=0.75, by_intensity=0.25, other_windows=0.3, fused=0.06, usual=0.35
+)
 """Shares for campaigns of thousands of kernels; smaller ones stay near the networks."""
 
 
 class Variations:
     """Draws kernel invocations around those of networks; kernels of ``without`` alone are not varied."""
 
-    def __init__(self, networks: Sequence[Network], seed: int = 0, draw: Draw = FEW, without: Sequence[Network] = ()) -> None:
+    def __init__(
+        self, networks: Sequence[Network], seed: int = 0, draw: VariationShares = FEW, without: Sequence[Network] = ()
+    ) -> None:
         self._draw = draw
         self._without = {launch.signature for network in without for launch in network.launches}
         self._random = np.random.default_rng([0x7A4, seed])
@@ -131,7 +135,7 @@ class Variations:
         if windows and self._draw.other_windows and self._random.random() < self._draw.other_windows:
             like = other_window(like, *windows[self._random.integers(len(windows))])
         if self._draw.batch_alone and self._random.random() < self._draw.batch_alone:
-            call = change(like, Sizes(self._random, 0.0), self._larger_batch(like.kind))
+            call = change(like, SizeVariation(self._random, 0.0), self._larger_batch(like.kind))
         else:
             call = change(like, self._sizes(like.kind), self._batch(like.kind))
         if call is None:
@@ -142,10 +146,10 @@ class Variations:
             call = fused(call, made[self._random.integers(len(made))])
         return call
 
-    def _sizes(self, kind: str) -> Sizes:
+    def _sizes(self, kind: str) -> SizeVariation:
         spread = _FAR if self._random.random() < _FAR_SHARE else _NEAR
         usual = kind == "matmul" and self._draw.usual and self._random.random() < self._draw.usual
-        return UsualSizes(self._random, spread) if usual else Sizes(self._random, spread)
+        return UsualSizes(self._random, spread) if usual else SizeVariation(self._random, spread)
 
     def _batch(self, kind: str) -> int:
         return 1 if self._random.random() < self._draw.one_at_a_time else self._larger_batch(kind)

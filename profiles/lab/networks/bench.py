@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from ...errors import RecordError
 from .predictors.estimator import Estimator, Told, silent
-from .record import Sample
+from .record import MeasuredQuery
 
 SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "unseen clocks")
 _TESTED = 0.2
 
 
 @dataclass(frozen=True)
-class Score:
+class PredictorScore:
     """Errors of a predictor on one split and metric.
 
     Attributes:
@@ -47,7 +47,7 @@ class Score:
     settings: str = ""
 
 
-def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
+def split(samples: Sequence[MeasuredQuery], name: str, seed: int = 0) -> tuple[list[MeasuredQuery], list[MeasuredQuery]]:
     """Training and test samples.
 
     Every fourth family, board or GPU clock is left out, the largest fifth of the networks, or a random fifth.
@@ -64,7 +64,7 @@ def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sam
     top: dict[tuple[str, str], float] = {}  # clocks are shares of it: GFLOP/s tell element types apart as well
     for sample in samples:
         top[_typed(sample)] = max(top.get(_typed(sample), 0.0), sample.device[1])
-    traits: Mapping[str, Callable[[Sample], Any]] = {
+    traits: Mapping[str, Callable[[MeasuredQuery], Any]] = {
         "unseen family": lambda sample: sample.family,
         "unseen board": lambda sample: sample.board,
         "unseen clocks": lambda sample: (sample.board, round(sample.device[1] / top[_typed(sample)], 3)),
@@ -77,7 +77,7 @@ def split(samples: Sequence[Sample], name: str, seed: int = 0) -> tuple[list[Sam
     return _parted(samples, lambda sample: trait(sample) in left_out)
 
 
-def upper_bounds(samples: Sequence[Sample], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
+def upper_bounds(samples: Sequence[MeasuredQuery], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
     """(metrics,) factors that keep 95% of samples below prediction, by cross-validation."""
     names = np.random.default_rng(seed).permutation(sorted({sample.name for sample in samples}))
     ratios = []
@@ -90,24 +90,26 @@ def upper_bounds(samples: Sequence[Sample], make: Callable[[], Estimator], seed:
     return np.asarray(np.quantile(np.concatenate(ratios), 0.95, axis=0))
 
 
-def _typed(sample: Sample) -> tuple[str, str]:
+def _typed(sample: MeasuredQuery) -> tuple[str, str]:
     return sample.board, sample.graph.network.inputs[0].dtype if sample.graph.network.inputs else ""
 
 
-def _parted(samples: Sequence[Sample], tested: Callable[[Sample], bool]) -> tuple[list[Sample], list[Sample]]:
+def _parted(
+    samples: Sequence[MeasuredQuery], tested: Callable[[MeasuredQuery], bool]
+) -> tuple[list[MeasuredQuery], list[MeasuredQuery]]:
     return [sample for sample in samples if not tested(sample)], [sample for sample in samples if tested(sample)]
 
 
 def evaluate(
-    samples: Sequence[Sample],
+    samples: Sequence[MeasuredQuery],
     methods: Mapping[str, Callable[[], Estimator]],
     sizes: Sequence[int],
     splits: Sequence[str] = SPLITS,
     seed: int = 0,
     told: Told = silent,
     now: Callable[[], float] = time.perf_counter,
-    known: Sequence[Score] = (),
-) -> Iterator[Score]:
+    known: Sequence[PredictorScore] = (),
+) -> Iterator[PredictorScore]:
     """Scores of every method, split and training size, without ``known`` ones. Raises RecordError."""
     if not samples:
         raise RecordError("the record holds no network that was measured")
@@ -135,11 +137,11 @@ def _score(
     estimator: Estimator,
     name: str,
     size: int,
-    learnt: Sequence[Sample],
-    tested: Sequence[Sample],
+    learnt: Sequence[MeasuredQuery],
+    tested: Sequence[MeasuredQuery],
     told: Told,
     now: Callable[[], float],
-) -> Iterator[Score]:
+) -> Iterator[PredictorScore]:
     began = now()
     estimator.fit(learnt, lambda done, total, text: told(done, total, f"{method}, {name}, {size} networks: {text}"))
     trained = now()
@@ -148,7 +150,7 @@ def _score(
     wanted = np.array([[sample.values[metric] for metric in estimator.metrics] for sample in tested])
     for column, metric in enumerate(estimator.metrics):
         errors = _errors(found[:, column], wanted[:, column])
-        yield Score(
+        yield PredictorScore(
             method, name, metric, size, len(tested),
             float(100 * errors.mean()), float(100 * np.sqrt((errors**2).mean())),
             float((errors <= 0.05).mean()), float((errors <= 0.10).mean()),

@@ -27,7 +27,17 @@ from ..measure.meters.simulated import TwinMeter
 from .counters import NsightCompute
 from .exporting import Exports
 from .families import FAMILIES
-from .record import DEVICE_FEATURES, GIB, About, MeasuredNetwork, Recorder, Row, add_counted, device_features, read_record
+from .record import (
+    DEVICE_FEATURES,
+    GIB,
+    MeasuredNetwork,
+    NetworkRecorder,
+    RecordContents,
+    RecordRow,
+    add_counted,
+    device_features,
+    read_record,
+)
 
 Progress = Callable[[int, int, str], None]
 """Called with networks done, networks in all, and a line of text."""
@@ -42,9 +52,9 @@ _WORKER = "jetdvfs.profiles.lab.measure.meters.network_worker"
 
 class NetworkMeter(Protocol):
     @property
-    def about(self) -> About: ...
+    def about(self) -> RecordContents: ...
 
-    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+    def rows(self, network: Network, path: Path) -> Sequence[RecordRow]:
         """Rows of one network, given its file. Raises MeasurementError."""
         ...
 
@@ -65,7 +75,7 @@ class ProcessorMeter:
         self._process = _process()
         self._speed = speed
         told = self._process.about
-        self.about = About(
+        self.about = RecordContents(
             f"this machine's processor ({told['device_name']}), PyTorch {told['torch']}, one thread",
             False,
             ("latency_ms", "peak_mib"),
@@ -73,7 +83,7 @@ class ProcessorMeter:
             speed=speed,
         )
 
-    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+    def rows(self, network: Network, path: Path) -> Sequence[RecordRow]:
         request = {
             "do": "fresh",
             "path": str(path),
@@ -89,7 +99,7 @@ class ProcessorMeter:
             self._process = _process()
             raise
         device = tuple(self._speed[name] for name in DEVICE_FEATURES)
-        return [Row("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
+        return [RecordRow("cpu", device, {"latency_ms": float(found["ms"]), "peak_mib": float(found["peak_mib"])})]
 
     def close(self) -> None:
         self._process.close()
@@ -106,9 +116,11 @@ class BoardMeter:
         self._boards, self._count, self._seed = boards, configurations, seed
         self._silicons = [Silicon(node, board) for board, node in boards]
         names = ", ".join(f"{board.name} {node}" for board, node in boards)
-        self.about = About(f"simulated boards {names}, {configurations} configurations", True, ("latency_ms", "energy_mj"))
+        self.about = RecordContents(
+            f"simulated boards {names}, {configurations} configurations", True, ("latency_ms", "energy_mj")
+        )
 
-    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+    def rows(self, network: Network, path: Path) -> Sequence[RecordRow]:
         rows = []
         for (board, node), silicon in zip(self._boards, self._silicons, strict=True):
             random = np.random.default_rng([self._seed, node, *network.name.encode()])
@@ -122,7 +134,7 @@ class BoardMeter:
             figures = device_features(board.chip, configurations, board.chip.dram_gib)
             for device, latency, energy in zip(figures, latency_ms, energy_mj, strict=True):
                 values = {"latency_ms": float(latency), "energy_mj": float(energy)}
-                rows.append(Row(f"{board.name} {node}", tuple(map(float, device)), values))
+                rows.append(RecordRow(f"{board.name} {node}", tuple(map(float, device)), values))
         return rows
 
 
@@ -135,7 +147,7 @@ def measure_networks(
     now: Callable[[], float] = time.monotonic,
     first: int = 0,
     processes: int = 1,
-) -> Recorder:
+) -> NetworkRecorder:
     """Record ``count`` networks, families in turn, including those already in the folder.
 
     Args:
@@ -149,7 +161,7 @@ def measure_networks(
     strange = [name for name in families if name not in FAMILIES]
     if strange or not families:
         raise MeasurementError(f"families {', '.join(strange) or 'none'}: valid: {', '.join(FAMILIES)}")
-    recorder = Recorder(folder, meter.about)
+    recorder = NetworkRecorder(folder, meter.about)
     names = [(families[number % len(families)], first + number // len(families)) for number in range(count)]
     waiting = [(family, number) for family, number in names if f"{family}-{number}" not in recorder.done]
     began = now()

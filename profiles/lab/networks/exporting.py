@@ -34,7 +34,7 @@ class Exports:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def each(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Made]:
+    def each(self, wanted: Iterable[tuple[str, int]]) -> Iterator[ExportedNetwork]:
         """Make networks by family and number, in order; several processes work ahead."""
         left = deque(wanted)
         begun: deque[tuple[str, int, Future[Network | str]]] = deque()
@@ -47,7 +47,7 @@ class Exports:
                 family, number = left.popleft()
                 begun.append((family, number, self._begin(family, number)))
             family, number, future = begun.popleft()
-            made = Made(family, number, self._path(family, number), future)
+            made = ExportedNetwork(family, number, self._path(family, number), future)
             try:
                 yield made
             finally:
@@ -71,7 +71,7 @@ class Exports:
         self._pool, self._made = None, 0
 
 
-class Made:
+class ExportedNetwork:
     """Network in the making, and its file; ``killed`` is known after :meth:`network`."""
 
     def __init__(self, family: str, number: int, path: Path, future: Future[Network | str]) -> None:

@@ -28,7 +28,7 @@ def _blocks() -> Any:
     """Modules that torch.nn lacks; deriving classes needs PyTorch loaded."""
     import torch
 
-    class Sum(nn.Module):  # type: ignore[misc]
+    class BranchSum(nn.Module):  # type: ignore[misc]
         """Sum of branches."""
 
         def __init__(self, *branches: Any) -> None:
@@ -41,7 +41,7 @@ def _blocks() -> Any:
                 total = total + branch(x)
             return total
 
-    class Join(nn.Module):  # type: ignore[misc]
+    class ChannelJoin(nn.Module):  # type: ignore[misc]
         def __init__(self, *branches: Any) -> None:
             super().__init__()
             self.branches = nn.ModuleList(branches)
@@ -49,7 +49,7 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return torch.cat([branch(x) for branch in self.branches], 1)
 
-    class Gate(nn.Module):  # type: ignore[misc]
+    class SqueezeExcitation(nn.Module):  # type: ignore[misc]
         """Squeeze and excitation."""
 
         def __init__(self, channels: int, squeezed: int) -> None:
@@ -63,7 +63,7 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return x * torch.sigmoid(self.up(torch.relu(self.down(self.pool(x)))))
 
-    class Shuffle(nn.Module):  # type: ignore[misc]
+    class ShuffleUnit(nn.Module):  # type: ignore[misc]
         """ShuffleNetV2 unit."""
 
         def __init__(self, channels: int, kernel: int) -> None:
@@ -79,7 +79,7 @@ def _blocks() -> Any:
             x = torch.cat([kept, self.work(worked)], 1)
             return x.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(batch, channels, height, width)
 
-    class Cell(nn.Module):  # type: ignore[misc]
+    class NasBenchCell(nn.Module):  # type: ignore[misc]
         """NAS-Bench-201 cell."""
 
         def __init__(self, channels: int, rng: Random) -> None:
@@ -91,7 +91,7 @@ def _blocks() -> Any:
             two = self.edges[1](x) + self.edges[2](one)
             return self.edges[3](x) + self.edges[4](one) + self.edges[5](two)
 
-    class Attend(nn.Module):  # type: ignore[misc]
+    class Attention(nn.Module):  # type: ignore[misc]
         """Attention over all tokens or in image windows, optionally shifted as in Swin."""
 
         def __init__(self, width: int, heads: int, window: int = 0, shift: int = 0) -> None:
@@ -117,7 +117,7 @@ def _blocks() -> Any:
             x = x.reshape(batch, height, wide, width)
             return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 
-    class Tokens(nn.Module):  # type: ignore[misc]
+    class TokenEmbedding(nn.Module):  # type: ignore[misc]
         def __init__(self, channels: int, image: int, flat: bool) -> None:
             super().__init__()
             self.flat = flat
@@ -127,7 +127,7 @@ def _blocks() -> Any:
             x = x + self.position
             return x.flatten(2).transpose(1, 2) if self.flat else x.permute(0, 2, 3, 1)
 
-    class Merge(nn.Module):  # type: ignore[misc]
+    class PatchMerging(nn.Module):  # type: ignore[misc]
         """Merge of four neighbouring tokens, as in Swin."""
 
         def __init__(self, width: int) -> None:
@@ -138,13 +138,13 @@ def _blocks() -> Any:
             parts = (x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2])
             return self.reduce(self.norm(torch.cat(parts, -1)))
 
-    class Mean(nn.Module):  # type: ignore[misc]
+    class TokenMean(nn.Module):  # type: ignore[misc]
         """Mean over tokens."""
 
         def forward(self, x: Any) -> Any:
             return x.flatten(1, -2).mean(1)
 
-    class Pooling(nn.Module):  # type: ignore[misc]
+    class PoolingMixer(nn.Module):  # type: ignore[misc]
         """PoolFormer's mixer: mean of neighbours minus the input."""
 
         def __init__(self) -> None:
@@ -154,10 +154,19 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return self.pool(x) - x
 
-    return SimpleNamespace(
-        Sum=Sum, Join=Join, Gate=Gate, Shuffle=Shuffle, Cell=Cell, Attend=Attend, Tokens=Tokens, Merge=Merge, Mean=Mean,
-        Pooling=Pooling,
-    )  # fmt: skip
+    blocks = (
+        BranchSum,
+        ChannelJoin,
+        SqueezeExcitation,
+        ShuffleUnit,
+        NasBenchCell,
+        Attention,
+        TokenEmbedding,
+        PatchMerging,
+        TokenMean,
+        PoolingMixer,
+    )
+    return SimpleNamespace(**{block.__name__: block for block in blocks})
 
 
 def _cell_operation(channels: int, rng: Random) -> Any:
@@ -213,7 +222,7 @@ def resnet(rng: Random) -> Any:
             other: Any = nn.Identity()
             if stride > 1 or channels != written:
                 other = nn.Sequential(*_conv(channels, written, 1, stride, act=None))
-            layers += [_blocks().Sum(nn.Sequential(*way), other), nn.ReLU()]
+            layers += [_blocks().BranchSum(nn.Sequential(*way), other), nn.ReLU()]
             channels = written
     return nn.Sequential(*layers, *_head(channels, rng))
 
@@ -238,9 +247,9 @@ def _inverted(rng: Random, gated: bool, act: str, kernels: Sequence[int]) -> Any
             written = channels if block else _width(base, rng)
             step, inner, kernel = 1 if block else stride, channels * rng.choice((1, 3, 4, 6)), rng.choice(kernels)
             way = [*_conv(channels, inner, 1, act=act), *_conv(inner, inner, kernel, step, inner, act=act)]
-            way += [_blocks().Gate(inner, max(channels // 4, 4))] if gated else []
+            way += [_blocks().SqueezeExcitation(inner, max(channels // 4, 4))] if gated else []
             work = nn.Sequential(*way, *_conv(inner, written, 1, act=None))
-            layers.append(_blocks().Sum(work, nn.Identity()) if step == 1 and channels == written else work)
+            layers.append(_blocks().BranchSum(work, nn.Identity()) if step == 1 and channels == written else work)
             channels = written
     last = _width(960, rng)
     return nn.Sequential(*layers, *_conv(channels, last, 1, act=act), *_head(last, rng))
@@ -271,7 +280,7 @@ def densenet(rng: Random) -> Any:
                 *_conv(channels, inner, 1),
                 nn.Conv2d(inner, growth, 3, padding=1, bias=False),
             ]
-            layers.append(_blocks().Join(nn.Identity(), nn.Sequential(*way)))
+            layers.append(_blocks().ChannelJoin(nn.Identity(), nn.Sequential(*way)))
             channels += growth
         if stage < stages - 1:
             half = channels // 2
@@ -288,7 +297,7 @@ def googlenet(rng: Random) -> Any:
             one, three, five, pooled = (_width(base * (1 + stage), rng) for base in (48, 72, 24, 24))
             small, smaller = _width(48, rng), _width(16, rng)
             layers.append(
-                _blocks().Join(
+                _blocks().ChannelJoin(
                     nn.Sequential(*_conv(channels, one, 1)),
                     nn.Sequential(*_conv(channels, small, 1), *_conv(small, three, 3)),
                     nn.Sequential(*_conv(channels, smaller, 1), *_conv(smaller, five, 5)),
@@ -310,7 +319,7 @@ def squeezenet(rng: Random) -> Any:
             layers += [
                 nn.Conv2d(channels, small, 1),
                 nn.ReLU(),
-                _blocks().Join(nn.Sequential(one, nn.ReLU()), nn.Sequential(three, nn.ReLU())),
+                _blocks().ChannelJoin(nn.Sequential(one, nn.ReLU()), nn.Sequential(three, nn.ReLU())),
             ]
             channels = 2 * wide
         layers.append(nn.MaxPool2d(3, 2, ceil_mode=True))
@@ -327,8 +336,8 @@ def shufflenet(rng: Random) -> Any:
         other = [*_conv(channels, channels, kernel, 2, channels, act=None), *_conv(channels, half, 1)]
         channels = 2 * half
         layers += [
-            _blocks().Join(nn.Sequential(*other), nn.Sequential(*way)),
-            *(_blocks().Shuffle(channels, kernel) for _ in range(rng.randint(1, 6))),
+            _blocks().ChannelJoin(nn.Sequential(*other), nn.Sequential(*way)),
+            *(_blocks().ShuffleUnit(channels, kernel) for _ in range(rng.randint(1, 6))),
         ]
     last = _width(768, rng)
     return nn.Sequential(*layers, *_conv(channels, last, 1), *_head(last, rng))
@@ -341,39 +350,42 @@ def cells(rng: Random) -> Any:
         if stage:
             layers += _conv(channels, 2 * channels, 3, 2)
             channels *= 2
-        layers += [_blocks().Cell(channels, rng) for _ in range(rng.randint(1, 4))]
+        layers += [_blocks().NasBenchCell(channels, rng) for _ in range(rng.randint(1, 4))]
     return nn.Sequential(*layers, *_head(channels, rng))
 
 
 def _encoder(width: int, mixer: Any, hidden: int) -> list[Any]:
     dense = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-    return [_blocks().Sum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)), _blocks().Sum(nn.Identity(), dense)]
+    return [
+        _blocks().BranchSum(nn.Identity(), nn.Sequential(nn.LayerNorm(width), mixer)),
+        _blocks().BranchSum(nn.Identity(), dense),
+    ]
 
 
 def vit(rng: Random, image: int) -> Any:
     patch, head = rng.choice((8, 16, 16, 32)), rng.choice((32, 64))
     heads, times = rng.randint(2, 12), rng.choice((2, 3, 4))
     width = head * heads
-    layers = [nn.Conv2d(3, width, patch, patch), _blocks().Tokens(width, image // patch, flat=True)]
+    layers = [nn.Conv2d(3, width, patch, patch), _blocks().TokenEmbedding(width, image // patch, flat=True)]
     for _ in range(rng.randint(2, 12)):
-        layers += _encoder(width, _blocks().Attend(width, heads), times * width)
-    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().Mean(), nn.Linear(width, rng.choice((10, 100, 1000))))
+        layers += _encoder(width, _blocks().Attention(width, heads), times * width)
+    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().TokenMean(), nn.Linear(width, rng.choice((10, 100, 1000))))
 
 
 def swin(rng: Random, image: int) -> Any:
     width, side, times = rng.choice((48, 64, 96, 128)), image // 4, rng.choice((2, 3, 4))
-    layers = [nn.Conv2d(3, width, 4, 4), _blocks().Tokens(width, side, flat=False)]
+    layers = [nn.Conv2d(3, width, 4, 4), _blocks().TokenEmbedding(width, side, flat=False)]
     stages = rng.randint(2, 4)
     for stage in range(stages):
         window = next(size for size in (7, 8, 6, 5, 4, 3, 2, 1) if side % size == 0)
         for block in range(2 * rng.randint(1, 3)):
             shift = window // 2 if block % 2 and window < side else 0
-            layers += _encoder(width, _blocks().Attend(width, width // 16, window, shift), times * width)
+            layers += _encoder(width, _blocks().Attention(width, width // 16, window, shift), times * width)
         if stage == stages - 1 or side % 2:
             break
-        layers.append(_blocks().Merge(width))
+        layers.append(_blocks().PatchMerging(width))
         width, side = 2 * width, side // 2
-    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().Mean(), nn.Linear(width, rng.choice((10, 100, 1000))))
+    return nn.Sequential(*layers, nn.LayerNorm(width), _blocks().TokenMean(), nn.Linear(width, rng.choice((10, 100, 1000))))
 
 
 def poolformer(rng: Random, image: int) -> Any:
@@ -388,8 +400,8 @@ def poolformer(rng: Random, image: int) -> Any:
             hidden = channels * rng.choice((2, 4))
             dense = [nn.GroupNorm(1, channels), nn.Conv2d(channels, hidden, 1), nn.GELU(), nn.Conv2d(hidden, channels, 1)]
             layers += [
-                _blocks().Sum(nn.Identity(), nn.Sequential(nn.GroupNorm(1, channels), _blocks().Pooling())),
-                _blocks().Sum(nn.Identity(), nn.Sequential(*dense)),
+                _blocks().BranchSum(nn.Identity(), nn.Sequential(nn.GroupNorm(1, channels), _blocks().PoolingMixer())),
+                _blocks().BranchSum(nn.Identity(), nn.Sequential(*dense)),
             ]
     return nn.Sequential(*layers, nn.GroupNorm(1, channels), *_head(channels, rng))
 

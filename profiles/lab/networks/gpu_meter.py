@@ -10,8 +10,8 @@ from typing import Any
 from ....kernels.network import Network
 from ...errors import MeasurementError
 from ..measure.gpus import Workstation
-from ..measure.meters.ticks import Ticks
-from .record import DEVICE_FEATURES, GIB, About, Row, device_features
+from ..measure.meters.ticks import CounterReader
+from .record import DEVICE_FEATURES, GIB, RecordContents, RecordRow, device_features
 
 ENERGY_S = 0.35
 """Three ticks of NVML's counter."""
@@ -28,14 +28,14 @@ class GpuNetworkMeter:
     """
 
     def __init__(self, gpu: Workstation, speed: Mapping[str, float] | None = None) -> None:
-        self._gpu, self._ticks = gpu, Ticks(gpu.nvml)
+        self._gpu, self._ticks = gpu, CounterReader(gpu.nvml)
         about, device = gpu.process.about, gpu.device
         if not speed:
             figures = device_features(device.chip, [device.grid.top], float(about["memory_bytes"]) / GIB)[0]
             speed = dict(zip(DEVICE_FEATURES, map(float, figures), strict=True))
             speed[_REFERENCE] = float(gpu.process.ask({"do": "reference"})["ms"])
         self._device, self._reference_ms = tuple(speed[name] for name in DEVICE_FEATURES), speed[_REFERENCE]
-        self.about = About(
+        self.about = RecordContents(
             f"{about['device_name']}, PyTorch {about['torch']}",
             False,
             ("latency_ms", "energy_mj", "peak_mib", "eager_latency_ms"),
@@ -43,7 +43,7 @@ class GpuNetworkMeter:
             speed=speed,
         )
 
-    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+    def rows(self, network: Network, path: Path) -> Sequence[RecordRow]:
         ask = self._gpu.process.ask
         model: dict[str, Any] = {"path": str(path), "inputs": [spec.to_json() for spec in network.inputs]}
         graph = {**model, "execution": "graph"}
@@ -63,7 +63,7 @@ class GpuNetworkMeter:
             "peak_mib": float(memory["peak_mib"]),
             "eager_latency_ms": max(eager_ms * self._reference_ms / float(eager["reference_ms"]), min(eager_ms, latency_ms)),
         }
-        return [Row(self._gpu.device.name, self._device, values)]
+        return [RecordRow(self._gpu.device.name, self._device, values)]
 
     def close(self) -> None:
         self._ticks.close()

@@ -52,7 +52,7 @@ def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.flo
 
 
 @dataclass(frozen=True)
-class About:
+class RecordContents:
     """Description of a record.
 
     Attributes:
@@ -70,7 +70,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Row:
+class RecordRow:
     """Values of a network on one ``board`` with these :data:`DEVICE_FEATURES`."""
 
     board: str
@@ -85,7 +85,7 @@ class MeasuredNetwork:
     name: str
     family: str
     network: Network
-    rows: tuple[Row, ...]
+    rows: tuple[RecordRow, ...]
     counters: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -101,7 +101,7 @@ class Query:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(Query):
+class MeasuredQuery(Query):
     name: str
     family: str
     board: str
@@ -109,24 +109,24 @@ class Sample(Query):
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    about: About
+class NetworkRecord:
+    about: RecordContents
     networks: tuple[MeasuredNetwork, ...]
     left_out: Mapping[str, str]
 
     @property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MeasuredQuery]:
         return [
-            Sample(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
+            MeasuredQuery(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
             for one in self.networks
             for row in one.rows
         ]
 
 
-class Recorder:
+class NetworkRecorder:
     """Adds networks to a new or existing record. Raises RecordError."""
 
-    def __init__(self, folder: Path, about: About) -> None:
+    def __init__(self, folder: Path, about: RecordContents) -> None:
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -169,29 +169,29 @@ class Recorder:
                 file.truncate(whole)
 
 
-def about_of(folder: Path) -> About | None:
+def about_of(folder: Path) -> RecordContents | None:
     """Description of a folder's record; None without one. Raises RecordError if invalid."""
     return _about(folder) if (folder / "about.json").exists() else None
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path) -> NetworkRecord:
     """Read a record, also an interrupted one. Raises RecordError."""
     about = _about(folder)
     counters = read_counted(folder)
     networks = []
     for line, _ in _lines(folder):
         try:
-            rows, name = tuple(convert(row, Row) for row in line["rows"]), str(line["name"])
+            rows, name = tuple(convert(row, RecordRow) for row in line["rows"]), str(line["name"])
             network = Network.from_json(line["network"])
             networks.append(MeasuredNetwork(name, str(line["family"]), network, rows, counters.get(name, {})))
         except (KeyError, TypeError, DocumentError, KernelsError) as error:
             raise RecordError(f"{folder}: network {len(networks)}: not a record's line ({error!r:.200})") from error
-    return Record(about, tuple(networks), _left_out(folder))
+    return NetworkRecord(about, tuple(networks), _left_out(folder))
 
 
-def _about(folder: Path) -> About:
+def _about(folder: Path) -> RecordContents:
     try:
-        about = convert(json.loads((folder / "about.json").read_bytes()), About)
+        about = convert(json.loads((folder / "about.json").read_bytes()), RecordContents)
     except (OSError, ValueError, DocumentError) as error:
         raise RecordError(
             f"{folder}: no record of networks ({error!s:.200}); 'jetdvfs-lab networks measure' makes one"

@@ -13,7 +13,7 @@ LIMITS = (5.0, 10.0, 15.0, 20.0)
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class PredictionErrors:
     """Errors of n predictions.
 
     Attributes:
@@ -29,7 +29,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PredictionComparison:
     """Predicted and observed values in one unit, and boards, (n,)."""
 
     predicted: NDArray[np.float64]
@@ -40,18 +40,18 @@ class Compared:
     def error_percent(self) -> NDArray[np.float64]:
         return np.asarray(100.0 * np.abs(self.predicted / self.observed - 1.0))
 
-    def where(self, mask: NDArray[np.bool_]) -> Compared:
-        return Compared(self.predicted[mask], self.observed[mask], self.board[mask])
+    def where(self, mask: NDArray[np.bool_]) -> PredictionComparison:
+        return PredictionComparison(self.predicted[mask], self.observed[mask], self.board[mask])
 
     @classmethod
-    def joined(cls, parts: list[Compared]) -> Compared:
+    def joined(cls, parts: list[PredictionComparison]) -> PredictionComparison:
         names = ("predicted", "observed", "board")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
-    def accuracy(self, weight: ArrayLike | None = None) -> Accuracy:
+    def accuracy(self, weight: ArrayLike | None = None) -> PredictionErrors:
         heavy = np.ones(len(self.observed)) if weight is None else np.asarray(weight, np.float64)
         error, off = self.error_percent, self.predicted - self.observed
-        return Accuracy(
+        return PredictionErrors(
             within=tuple(float(100.0 * np.average(error < limit, weights=heavy)) for limit in LIMITS),
             rmse=float(np.sqrt(np.average(off**2, weights=heavy))),
             mae=float(np.average(np.abs(off), weights=heavy)),
@@ -60,9 +60,9 @@ class Compared:
         )
 
 
-def mean_of(rows: list[Accuracy]) -> Accuracy:
+def mean_of(rows: list[PredictionErrors]) -> PredictionErrors:
     """Mean of each figure, as in the last rows of the paper's tables."""
-    return Accuracy(
+    return PredictionErrors(
         within=tuple(float(share) for share in np.mean([row.within for row in rows], axis=0)),
         rmse=float(np.mean([row.rmse for row in rows])),
         mae=float(np.mean([row.mae for row in rows])),

@@ -83,7 +83,7 @@ def _pair(value: object) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Part:
+class KindMeasurements:
     """Kernels of one kind on one board; ``real`` marks the networks' own."""
 
     node: int
@@ -94,7 +94,7 @@ class Part:
 
 def measured(
     kind: str, calls: Sequence[KernelInvocation], board: BoardDescription, node: int, seed: int, real: int = 0
-) -> Part:
+) -> KindMeasurements:
     """Measure calls of one kind at random configurations; the first ``real`` are the networks'."""
     configurations = random_configurations(board.grid, len(calls), np.random.default_rng([seed, node, 7]))
     meter = TwinMeter(Silicon(node, board), seed)
@@ -102,7 +102,7 @@ def measured(
     rails = meter.kernel_powers(calls, configurations).rails_mw
     power = np.sum([rails[rail] for rail in board.energy_rails], axis=0)
     own = np.arange(len(calls)) < real
-    return Part(node, plain_features(kind, calls, configurations), {"runtime": runtime, "power": power}, own)
+    return KindMeasurements(node, plain_features(kind, calls, configurations), {"runtime": runtime, "power": power}, own)
 
 
 def trained(

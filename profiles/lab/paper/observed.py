@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import Network
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...errors import MeasurementError
-from .accuracy import Compared
+from .accuracy import PredictionComparison
 from .published import NAMES
 from .rotation import middle, total_mw
 
 
 @dataclass(frozen=True)
-class Observed:
+class NetworkOnBoards:
     """One network on every board at the shared configurations.
 
     Attributes:
@@ -29,14 +29,14 @@ class Observed:
     """
 
     network: str
-    selected: Compared
-    all_kernels: Compared
-    selected_j: Compared | None
-    all_j: Compared | None
+    selected: PredictionComparison
+    all_kernels: PredictionComparison
+    selected_j: PredictionComparison | None
+    all_j: PredictionComparison | None
     unmeasured: float
 
 
-def observed(record: Measurements) -> list[Observed]:
+def observed(record: Measurements) -> list[NetworkOnBoards]:
     """Networks with kernels at the shared configurations. Raises MeasurementError without any."""
     number = {kernel.signature: what for what, kernel in reversed(list(enumerate(record.invocations)))}
     times, powers = (middle(record.tables[f"fixed_kernel_{unit}"]) for unit in ("ms", "mw"))
@@ -53,11 +53,11 @@ def observed(record: Measurements) -> list[Observed]:
         energy_j = whole.value * drawn.value / 1e6 if powered else whole.value
         selected, rest = tuple(NAMES), None
 
-        def compared(of: dict[Any, float], truth: NDArray[np.float64], kinds: tuple[str, ...] | None) -> Compared:
-            return Compared(_sums(network, whole, number, of, kinds), truth, whole.node)  # noqa: B023 - called at once
+        def compared(of: dict[Any, float], truth: NDArray[np.float64], kinds: tuple[str, ...] | None) -> PredictionComparison:
+            return PredictionComparison(_sums(network, whole, number, of, kinds), truth, whole.node)  # noqa: B023 - called at once
 
         found.append(
-            Observed(
+            NetworkOnBoards(
                 network.name,
                 compared(ms, whole.value, selected),
                 compared(ms, whole.value, rest),
@@ -75,7 +75,7 @@ def observed(record: Measurements) -> list[Observed]:
 
 
 def _sums(
-    network: Network, whole: Rows, number: dict[Any, int], of: dict[Any, float], kinds: tuple[str, ...] | None
+    network: Network, whole: MeasurementRows, number: dict[Any, int], of: dict[Any, float], kinds: tuple[str, ...] | None
 ) -> NDArray[np.float64]:
     counts = Counter(
         number[launch.signature]
@@ -88,7 +88,7 @@ def _sums(
     )
 
 
-def _whole(record: Measurements, times: Rows, above: Rows) -> Rows:
+def _whole(record: Measurements, times: MeasurementRows, above: MeasurementRows) -> MeasurementRows:
     """Power while kernels run, in mW. A kernel too short to show power takes the median of its kind."""
     board, kinds = record.described, [kernel.kind for kernel in record.invocations]
     own = _by_place(above)
@@ -101,13 +101,13 @@ def _whole(record: Measurements, times: Rows, above: Rows) -> Rows:
         idle[node][at] + own.get((what, node, at), typical.get((kinds[what], node, at), 0.0))
         for what, node, at in zip(times.what.tolist(), times.node.tolist(), times.configuration.tolist(), strict=True)
     ]
-    return Rows(times.what, times.node, times.configuration, np.array(values))
+    return MeasurementRows(times.what, times.node, times.configuration, np.array(values))
 
 
-def _by_place(rows: Rows) -> dict[Any, float]:
+def _by_place(rows: MeasurementRows) -> dict[Any, float]:
     places = zip(rows.what.tolist(), rows.node.tolist(), rows.configuration.tolist(), strict=True)
     return dict(zip(places, rows.value.tolist(), strict=True))
 
 
-def _of(rows: Rows, what: int) -> Rows:
+def _of(rows: MeasurementRows, what: int) -> MeasurementRows:
     return rows.where(rows.what == what)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ....kernels.network import Network
 from ...board import load_board
-from .accuracy import Accuracy
+from .accuracy import PredictionErrors
 from .characterization import NODES, measured
 from .difficulty import ALL_KINDS, LIMITS, PAPER_WITHIN
 
@@ -67,8 +67,8 @@ _TABLE_7 = {
 NAN = float("nan")
 
 
-def _row(within: tuple[float, ...], rmse: float, mae: float) -> Accuracy:
-    return Accuracy(within, rmse, mae, NAN, 0)
+def _row(within: tuple[float, ...], rmse: float, mae: float) -> PredictionErrors:
+    return PredictionErrors(within, rmse, mae, NAN, 0)
 
 
 TABLE_4 = {kind: _row(PAPER_WITHIN[kind]["runtime"], *_ERRORS_4[kind]) for kind in NAMES}
@@ -78,8 +78,8 @@ TABLE_7 = {network: _row(row[: len(LIMITS)], *row[len(LIMITS) :]) for network, r
 MEANS = {
     "table-4": _row((73.92, 89.90, 95.09, 97.24), 1.761, 0.418),
     "table-5": _row((55.59, 84.30, 92.67, 96.21), 0.883, 0.523),
-    "table-6": Accuracy((36.32, 60.68, 68.05, 73.83), 6.38, 4.57, 15.4, 0),
-    "table-7": Accuracy((30.12, 53.52, 67.76, 76.14), 0.05, 0.03, 14.9, 0),
+    "table-6": PredictionErrors((36.32, 60.68, 68.05, 73.83), 6.38, 4.57, 15.4, 0),
+    "table-7": PredictionErrors((30.12, 53.52, 67.76, 76.14), 0.05, 0.03, 14.9, 0),
 }
 """Last rows of these tables; the mean errors of networks are from its abstract."""
 assert set(NAMES) == set(ALL_KINDS)
@@ -95,7 +95,7 @@ class Generality(NamedTuple):
 FIGURE_5 = {"runtime": Generality(15.4, 3.64), "energy": Generality(14.71, 4.94)}
 
 
-class Range(NamedTuple):
+class ImprovementRange(NamedTuple):
     """Least and largest improvement, in percent."""
 
     low: float
@@ -105,14 +105,14 @@ class Range(NamedTuple):
 class Improvement(NamedTuple):
     """Row of Table 8: share within 5 and 10%, root mean square and mean absolute error."""
 
-    within_5: Range
-    within_10: Range
-    rmse: Range
-    mae: Range
+    within_5: ImprovementRange
+    within_10: ImprovementRange
+    rmse: ImprovementRange
+    mae: ImprovementRange
 
 
 def _improvement(*numbers: float) -> Improvement:
-    return Improvement(*(Range(low, high) for low, high in zip(numbers[::2], numbers[1::2], strict=True)))
+    return Improvement(*(ImprovementRange(low, high) for low, high in zip(numbers[::2], numbers[1::2], strict=True)))
 
 
 TABLE_8: Mapping[str, Mapping[str, Improvement]] = {

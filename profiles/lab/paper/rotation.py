@@ -20,14 +20,14 @@ from ....kernels.cost.model import surface
 from ....kernels.network import KernelInvocation
 from ....kernels.surface import Surface
 from ....kernels.units import METHODS, Method
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
-from ..train.assembly import Fold, board_cost, inside_networks, train_all
+from ..train.assembly import AssemblyFold, board_cost, inside_networks, train_all
 from ..train.host_fit import clocks_mhz, fit_idle_mw
 from ..train.kernel_models import TARGETS, TrainedKind, TrainingOptions, bounds_at_ms, ensemble_of, floor_of, stream_parts_ms
 from ..train.left_out import measured_kinds
-from .accuracy import Compared
+from .accuracy import PredictionComparison
 from .difficulty import plain_features
 from .difficulty import trained as plain_model
 from .published import NAMES
@@ -38,23 +38,23 @@ _NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 
 @dataclass(frozen=True)
-class Part:
+class HeldOutPart:
     """Held-out part: training record, test record, and networks by position."""
 
     name: str
     known: Measurements
     judged: Measurements
     networks: tuple[int, ...]
-    fold: Fold | None = None
+    fold: AssemblyFold | None = None
 
 
-def parts_of(record: Measurements, left_out: Sequence[int]) -> list[Part]:
+def parts_of(record: Measurements, left_out: Sequence[int]) -> list[HeldOutPart]:
     """Held-out parts of a record, by board if there are several. Raises MeasurementError."""
     if len(record.nodes) > 1:
         every = tuple(range(len(record.networks)))
         others = [set(record.nodes) - {node} for node in left_out]
         return [
-            Part(f"board {node}", on_boards(record, rest), on_boards(record, {node}), every)
+            HeldOutPart(f"board {node}", on_boards(record, rest), on_boards(record, {node}), every)
             for node, rest in zip(left_out, others, strict=True)
         ]
     measured = set(map(int, record.tables["network_ms"].what))
@@ -81,7 +81,7 @@ def on_boards(record: Measurements, nodes: set[int]) -> Measurements:
 
 def _without(
     record: Measurements, networks: tuple[int, ...], random: set[int], signatures: Sequence[Collection[object]]
-) -> Part:
+) -> HeldOutPart:
     others: set[object] = set().union(*(own for what, own in enumerate(signatures) if what not in networks))
     theirs = set().union(*(signatures[what] for what in networks)) - others
     kernels = random | {what for what, kernel in enumerate(record.invocations) if kernel.signature in theirs}
@@ -92,12 +92,12 @@ def _without(
             out = np.isin(rows.what, list(left))
             known[name], judged[name] = rows.where(~out), rows.where(out)
     left_out = tuple(record.networks[what] for what in networks)
-    return Part(
+    return HeldOutPart(
         ", ".join(network.name for network in left_out),
         replace(record, tables=known),
         replace(record, tables=judged),
         networks,
-        Fold(left_out, ()),
+        AssemblyFold(left_out, ()),
     )
 
 
@@ -117,9 +117,9 @@ class KernelRows:
         plain: predictions of the paper's recipe (:mod:`.difficulty`) on the same rows.
     """
 
-    compared: Compared
+    compared: PredictionComparison
     own: NDArray[np.bool_]
-    plain: Compared
+    plain: PredictionComparison
 
     @property
     def weight(self) -> NDArray[np.float64]:
@@ -135,16 +135,18 @@ class KernelRows:
 
     @classmethod
     def joined(cls, parts: Sequence[KernelRows]) -> KernelRows:
-        plain = Compared.joined([part.plain for part in parts])
-        return cls(Compared.joined([part.compared for part in parts]), np.concatenate([part.own for part in parts]), plain)
+        plain = PredictionComparison.joined([part.plain for part in parts])
+        return cls(
+            PredictionComparison.joined([part.compared for part in parts]), np.concatenate([part.own for part in parts]), plain
+        )
 
 
 @dataclass(frozen=True)
 class NetworkRows:
     """One network on held-out boards: latency in ms and energy in J, by method, at flat grid indices (n,)."""
 
-    latency: Mapping[Method, Compared]
-    energy: Mapping[Method, Compared]
+    latency: Mapping[Method, PredictionComparison]
+    energy: Mapping[Method, PredictionComparison]
     configuration: NDArray[np.int64]
 
 
@@ -183,7 +185,7 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
     first: dict[str, TrainedKind] | None = None
     for number, part in enumerate(parts):
 
-        def report(done: int, total: int, text: str, number: int = number, part: Part = part) -> None:
+        def report(done: int, total: int, text: str, number: int = number, part: HeldOutPart = part) -> None:
             progress(number * (total + 1) + done, len(parts) * (total + 1), f"without {part.name}: {text}")
 
         known, fold = part.known, part.fold
@@ -228,7 +230,7 @@ def total_mw(record: Measurements, nodes: set[int], board: MeasuredDevice) -> ND
 
 def _kernels(
     record: Measurements,
-    part: Part,
+    part: HeldOutPart,
     board: MeasuredDevice,
     kind: str,
     trained: Mapping[str, TrainedKind],
@@ -265,19 +267,26 @@ def _kernels(
         if target == "power":
             plain /= 1e3
         found[target] = KernelRows(
-            Compared(predicted, observed, rows.node), own, Compared(plain, np.asarray(observed), rows.node)
+            PredictionComparison(predicted, observed, rows.node),
+            own,
+            PredictionComparison(plain, np.asarray(observed), rows.node),
         )
     return found
 
 
 def _plain(
-    record: Measurements, known: Measurements, of_kind: Sequence[int], table: str, judged: Rows, options: TrainingOptions
+    record: Measurements,
+    known: Measurements,
+    of_kind: Sequence[int],
+    table: str,
+    judged: MeasurementRows,
+    options: TrainingOptions,
 ) -> NDArray[np.float64]:
     rows = known.tables[table]
     rows = rows.where(np.isin(rows.what, of_kind))
     grid, kind = record.described.grid, record.invocations[of_kind[0]].kind
 
-    def features(of: Rows) -> NDArray[np.float32]:
+    def features(of: MeasurementRows) -> NDArray[np.float32]:
         configurations = [grid.configuration(np.unravel_index(at, grid.shape)) for at in of.configuration]
         return plain_features(kind, [record.invocations[what] for what in of.what], configurations)
 
@@ -293,7 +302,7 @@ def _alone_ms(
     calls: Sequence[KernelInvocation],
     of_row: NDArray[Any],
     clocks: Sequence[NDArray[np.float64]],
-    rows: Rows,
+    rows: MeasurementRows,
     logarithm: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     in_stream = np.exp(logarithm) * bounds_at_ms(calls, of_row, clocks, board, floor_of(known, board))
@@ -313,12 +322,16 @@ def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface]
         {method: np.asarray(getattr(each, name), np.float64).ravel()[at] for method, each in surfaces.items()}
         for name in ("latency_ms", "energy_mj")
     )
-    times = {method: Compared(each, latency.value, latency.node) for method, each in latencies.items()}
-    used = {method: Compared(each / 1e3, observed_j, latency.node) for method, each in energies.items()} if both else {}
+    times = {method: PredictionComparison(each, latency.value, latency.node) for method, each in latencies.items()}
+    used = (
+        {method: PredictionComparison(each / 1e3, observed_j, latency.node) for method, each in energies.items()}
+        if both
+        else {}
+    )
     return [NetworkRows(times, used, at)]
 
 
-def middle(rows: Rows) -> Rows:
+def middle(rows: MeasurementRows) -> MeasurementRows:
     """Median of repeated measurements, sorted by item, board and configuration."""
     if not len(rows):
         return rows
@@ -327,12 +340,12 @@ def middle(rows: Rows) -> Rows:
     order = np.argsort(of_row.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(of_row.ravel()))[:-1]
     values = np.array([np.median(part) for part in np.split(rows.value[order], ends)])
-    return Rows(unique[:, 0], unique[:, 1], unique[:, 2], values)
+    return MeasurementRows(unique[:, 0], unique[:, 1], unique[:, 2], values)
 
 
 def _joined(parts: Sequence[NetworkRows]) -> NetworkRows:
-    def together(name: str) -> dict[Method, Compared]:
+    def together(name: str) -> dict[Method, PredictionComparison]:
         methods = getattr(parts[0], name)
-        return {method: Compared.joined([getattr(part, name)[method] for part in parts]) for method in methods}
+        return {method: PredictionComparison.joined([getattr(part, name)[method] for part in parts]) for method in methods}
 
     return NetworkRows(together("latency"), together("energy"), np.concatenate([part.configuration for part in parts]))

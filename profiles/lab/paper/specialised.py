@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyGrid
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...errors import MeasurementError
 from ..train.host_fit import clocks_mhz
-from .accuracy import Accuracy, Compared
-from .published import Improvement, Range
+from .accuracy import PredictionComparison, PredictionErrors
+from .published import Improvement, ImprovementRange
 
 Progress = Callable[[int, int, str], None]
 FIGURES: Mapping[str, str] = {"runtime": "network_ms", "power": "network_mw"}
@@ -25,10 +25,10 @@ _ROUNDS, _DEPTH, _RATE, _LEAST_IN_LEAF = 150, 4, 0.05, 4.0
 _RIDGE = 1e-3
 
 
-class Specialised:
+class SingleNetworkModel:
     """One network's latency or power over the clocks: a polynomial of log clocks, and trees."""
 
-    def __init__(self, rows: Rows, grid: FrequencyGrid, seed: int = 0) -> None:
+    def __init__(self, rows: MeasurementRows, grid: FrequencyGrid, seed: int = 0) -> None:
         import xgboost
 
         self._grid, label = grid, np.log(rows.value)
@@ -61,13 +61,13 @@ class Specialised:
 
 def left_out_boards(
     record: Measurements, left_out: Sequence[int], progress: Progress, seed: int = 0
-) -> dict[str, dict[str, Compared]]:
+) -> dict[str, dict[str, PredictionComparison]]:
     """Predictions for held-out boards by one-network models: "runtime" in ms and "energy" in J, by network.
 
     Raises MeasurementError if the record has one board.
     """
     _check(record)
-    found: dict[str, dict[str, list[Compared]]] = {}
+    found: dict[str, dict[str, list[PredictionComparison]]] = {}
     for number, node in enumerate(left_out):
         progress(number, len(left_out), f"models of one network each, without board {node}")
         for what, network in enumerate(record.networks):
@@ -77,22 +77,23 @@ def left_out_boards(
                 rows = _of(record, table, what)
                 known, strange = rows.where(rows.node != node), rows.where(rows.node == node)
                 if len(known) and len(strange):
-                    predicted[figure] = Specialised(known, record.described.grid, seed).predict(strange.configuration)
+                    predicted[figure] = SingleNetworkModel(known, record.described.grid, seed).predict(strange.configuration)
                     observed[figure] = strange.value
             both = found.setdefault(network.name, {"runtime": [], "energy": []})
             if "runtime" in predicted:
                 board = np.full(len(predicted["runtime"]), node)
-                both["runtime"].append(Compared(predicted["runtime"], observed["runtime"], board))
+                both["runtime"].append(PredictionComparison(predicted["runtime"], observed["runtime"], board))
                 if "power" in predicted:
                     used_j, drawn_j = (each["runtime"] * each["power"] / 1e6 for each in (predicted, observed))
-                    both["energy"].append(Compared(used_j, drawn_j, board))
+                    both["energy"].append(PredictionComparison(used_j, drawn_j, board))
     return {
-        network: {figure: Compared.joined(parts) for figure, parts in both.items() if parts} for network, both in found.items()
+        network: {figure: PredictionComparison.joined(parts) for figure, parts in both.items() if parts}
+        for network, both in found.items()
     }
 
 
 @dataclass(frozen=True)
-class OneAgainstMany:
+class MultiBoardGain:
     """Relative improvement for one network by training on several boards, in percent: range over training and test boards.
 
     Attributes:
@@ -110,7 +111,7 @@ class OneAgainstMany:
     mean_as_many: tuple[float, ...]
 
 
-def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[OneAgainstMany]:
+def one_against_many(record: Measurements, tested: Sequence[int], progress: Progress, seed: int = 0) -> list[MultiBoardGain]:
     """Models of one board and of the rest, tested on unknown boards. Raises MeasurementError."""
     if len(record.nodes) < 3:
         raise MeasurementError(
@@ -135,32 +136,32 @@ def one_against_many(record: Measurements, tested: Sequence[int], progress: Prog
                     single = _tested(others.where(others.node == one), strange, grid, figure, seed)
                     all_of.append(improvement(single, many))
                     as_many.append(improvement(single, some))
-            found.append(OneAgainstMany(network.name, figure, _range(all_of), _range(as_many), _mean(all_of), _mean(as_many)))
+            found.append(MultiBoardGain(network.name, figure, _range(all_of), _range(as_many), _mean(all_of), _mean(as_many)))
     return found
 
 
-def improvement(single: Accuracy, many: Accuracy) -> tuple[float, float, float, float]:
+def improvement(single: PredictionErrors, many: PredictionErrors) -> tuple[float, float, float, float]:
     least = 100.0 / single.count  # one prediction: where none is within, an improvement would be without bound
     shares = [100.0 * (better - worse) / max(worse, least) for worse, better in zip(single.within, many.within, strict=True)]
     rmse, mae = (100.0 * (1.0 - better / worse) for worse, better in ((single.rmse, many.rmse), (single.mae, many.mae)))
     return shares[0], shares[1], rmse, mae
 
 
-def _tested(known: Rows, strange: Rows, grid: FrequencyGrid, figure: str, seed: int) -> Accuracy:
+def _tested(known: MeasurementRows, strange: MeasurementRows, grid: FrequencyGrid, figure: str, seed: int) -> PredictionErrors:
     unit = 1e3 if figure == "power" else 1.0
-    predicted = Specialised(known, grid, seed).predict(strange.configuration)
-    return Compared(predicted / unit, strange.value / unit, strange.node).accuracy()
+    predicted = SingleNetworkModel(known, grid, seed).predict(strange.configuration)
+    return PredictionComparison(predicted / unit, strange.value / unit, strange.node).accuracy()
 
 
 def _range(each: Sequence[tuple[float, ...]]) -> Improvement:
-    return Improvement(*(Range(min(column), max(column)) for column in zip(*each, strict=True)))
+    return Improvement(*(ImprovementRange(min(column), max(column)) for column in zip(*each, strict=True)))
 
 
 def _mean(each: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(float(np.mean(column)) for column in zip(*each, strict=True))
 
 
-def _of(record: Measurements, table: str, what: int) -> Rows:
+def _of(record: Measurements, table: str, what: int) -> MeasurementRows:
     rows = record.tables[table]
     return rows.where(rows.what == what)
 

@@ -15,13 +15,13 @@ from ...errors import MeasurementError
 from ..train.assembly import train_all
 from ..train.kernel_models import FEW_KERNELS, Recipe, TrainedKind, TrainingOptions
 from ..train.left_out import measured_kinds
-from ..train.tuned import Tuned
-from .accuracy import Compared
-from .observed import Observed, observed
+from ..train.tuned import TunedRecipes
+from .accuracy import PredictionComparison
+from .observed import NetworkOnBoards, observed
 from .overhead import Overhead, overheads
 from .rotation import Rotation, rotate
-from .specialised import OneAgainstMany, left_out_boards, one_against_many
-from .variability import OverGrid, Spread, means_of_others, over_grid, spreads
+from .specialised import MultiBoardGain, left_out_boards, one_against_many
+from .variability import BoardSpread, LatencyGrid, means_of_others, over_grid, spreads
 
 Progress = Callable[[int, int, str], None]
 Found = TypeVar("Found")
@@ -38,7 +38,7 @@ _FEW_ROUNDS, _FAST = 150, 0.15  # a few trees that learn fast do for few kernels
 _MANY_ROUNDS, _SLOW = 500, 0.05
 
 
-def options_for(record: Measurements, threads: int, seed: int, tuned: Tuned | None = None) -> TrainingOptions:
+def options_for(record: Measurements, threads: int, seed: int, tuned: TunedRecipes | None = None) -> TrainingOptions:
     few = len(record.invocations) <= FEW_KERNELS
     rounds, rate, least = (_FEW_ROUNDS, _FAST, 1.0) if few else (_MANY_ROUNDS, _SLOW, 5.0)
     deep = dict.fromkeys(("conv2d", "matmul"), (Recipe(8, rate, min_child_weight=least),))
@@ -56,15 +56,15 @@ class Study:
     samples: Mapping[str, int]
     grid: FrequencyGrid
     missing: Mapping[str, str]
-    tuned: Tuned | None
+    tuned: TunedRecipes | None
     trained: Mapping[str, TrainedKind] | None
     rotation: Rotation | None
-    others: Mapping[tuple[str, str], Compared]
-    specialised: Mapping[str, Mapping[str, Compared]] | None
-    one_against_many: Sequence[OneAgainstMany] | None
-    spreads: Sequence[Spread] | None
-    over_grid: Sequence[OverGrid] | None
-    observed: Sequence[Observed] | None
+    others: Mapping[tuple[str, str], PredictionComparison]
+    specialised: Mapping[str, Mapping[str, PredictionComparison]] | None
+    one_against_many: Sequence[MultiBoardGain] | None
+    spreads: Sequence[BoardSpread] | None
+    over_grid: Sequence[LatencyGrid] | None
+    observed: Sequence[NetworkOnBoards] | None
     overheads: Sequence[Overhead] | None
 
 
@@ -74,7 +74,7 @@ def study(
     left_out: Sequence[int],
     options: TrainingOptions,
     progress: Progress,
-    tuned: Tuned | None = None,
+    tuned: TunedRecipes | None = None,
 ) -> Study:
     """Make some :data:`PARTS` of a record; impossible ones are listed as missing."""
     missing: dict[str, str] = {}

@@ -11,18 +11,18 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...errors import MeasurementError
-from .accuracy import Compared
+from .accuracy import PredictionComparison
 from .published import NAMES
 from .rotation import DTYPE, total_mw
 
 _TABLES = {"time": "fixed_kernel_ms", "power": "fixed_kernel_mw"}
 
 
-def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tuple[str, str], Compared]:
+def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tuple[str, str], PredictionComparison]:
     """Networks' kernels at the shared configurations, by kind and target ("time" in ms, "power" in W)."""
-    board, found = record.described, dict[tuple[str, str], list[Compared]]()
+    board, found = record.described, dict[tuple[str, str], list[PredictionComparison]]()
     for target, table in _TABLES.items():
         for kind in NAMES:
             of_kind = [what for what, call in enumerate(record.invocations) if call.kind == kind and call.dtype == DTYPE]
@@ -39,11 +39,11 @@ def means_of_others(record: Measurements, left_out: Sequence[int]) -> Mapping[tu
                 if target == "power":
                     mean = (mean + total_mw(record, set(record.nodes) - {node}, board)[mine.configuration]) / 1e3
                     value = (value + total_mw(record, {node}, board)[mine.configuration]) / 1e3
-                found.setdefault((kind, target), []).append(Compared(mean, value, mine.node))
-    return {key: Compared.joined(parts) for key, parts in found.items()}
+                found.setdefault((kind, target), []).append(PredictionComparison(mean, value, mine.node))
+    return {key: PredictionComparison.joined(parts) for key, parts in found.items()}
 
 
-def _asked(rows: Rows, configurations: int) -> NDArray[np.int64]:
+def _asked(rows: MeasurementRows, configurations: int) -> NDArray[np.int64]:
     return rows.what * configurations + rows.configuration
 
 
@@ -56,7 +56,7 @@ _LEAST = 4  # observations of one board that a test is made of
 
 
 @dataclass(frozen=True)
-class Differences:
+class DistributionTests:
     """Counts of tests, and of differences: k-sample Anderson-Darling (Scholz and Stephens 1987), two-sample
     Kolmogorov-Smirnov.
     """
@@ -64,18 +64,18 @@ class Differences:
     anderson_darling: tuple[int, int]
     kolmogorov_smirnov: tuple[int, int]
 
-    def plus(self, other: Differences) -> Differences:
+    def plus(self, other: DistributionTests) -> DistributionTests:
         pairs = zip(
             (self.anderson_darling, self.kolmogorov_smirnov), (other.anderson_darling, other.kolmogorov_smirnov), strict=True
         )
-        return Differences(*((a + c, b + d) for (a, b), (c, d) in pairs))
+        return DistributionTests(*((a + c, b + d) for (a, b), (c, d) in pairs))
 
 
-NONE_TESTED = Differences((0, 0), (0, 0))
+NONE_TESTED = DistributionTests((0, 0), (0, 0))
 
 
 @dataclass(frozen=True)
-class Spread:
+class BoardSpread:
     """One network at one configuration on every board.
 
     Attributes:
@@ -92,8 +92,8 @@ class Spread:
     reference: float
     boards: dict[int, NDArray[np.float64]]
     within: dict[int, NDArray[np.float64]]
-    over_boards: Differences
-    within_boards: Differences
+    over_boards: DistributionTests
+    within_boards: DistributionTests
 
     @property
     def range_percent(self) -> float:
@@ -107,7 +107,7 @@ class Spread:
         return float(high - low)
 
 
-def spreads(record: Measurements) -> list[Spread]:
+def spreads(record: Measurements) -> list[BoardSpread]:
     """Every network at every shared configuration. Raises MeasurementError without any."""
     found = []
     for figure, table in TABLES.items():
@@ -126,7 +126,7 @@ def spreads(record: Measurements) -> list[Spread]:
     return found
 
 
-def _spread(network: str, figure: str, configuration: int, samples: dict[int, NDArray[np.float64]]) -> Spread:
+def _spread(network: str, figure: str, configuration: int, samples: dict[int, NDArray[np.float64]]) -> BoardSpread:
     middle = {node: float(np.median(each)) for node, each in samples.items()}
     reference = float(np.median(list(middle.values())))
     enough = [each for each in samples.values() if len(each) >= _LEAST]
@@ -134,7 +134,7 @@ def _spread(network: str, figure: str, configuration: int, samples: dict[int, ND
     within = NONE_TESTED
     for pair in halves:
         within = within.plus(differing(pair))
-    return Spread(
+    return BoardSpread(
         network,
         figure,
         configuration,
@@ -146,9 +146,9 @@ def _spread(network: str, figure: str, configuration: int, samples: dict[int, ND
     )
 
 
-def differing(samples: Samples) -> Differences:
+def differing(samples: Samples) -> DistributionTests:
     pairs = [kolmogorov_smirnov(first, second) < SIGNIFICANCE for first, second in combinations(samples, 2)]
-    return Differences((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
+    return DistributionTests((1, int(anderson_darling(samples) < SIGNIFICANCE)), (len(pairs), sum(pairs)))
 
 
 def anderson_darling(samples: Samples) -> float:
@@ -173,7 +173,7 @@ def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) 
 
 
 @dataclass(frozen=True)
-class OverGrid:
+class LatencyGrid:
     """A network's median latency over its measured configurations, flat grid indices (n,)."""
 
     network: str
@@ -185,7 +185,7 @@ class OverGrid:
         return float(self.latency_ms.max() / self.latency_ms.min())
 
 
-def over_grid(record: Measurements) -> list[OverGrid]:
+def over_grid(record: Measurements) -> list[LatencyGrid]:
     """Every network measured as a whole. Raises MeasurementError without any."""
     found = []
     for what, network in enumerate(record.networks):
@@ -193,11 +193,11 @@ def over_grid(record: Measurements) -> list[OverGrid]:
         rows = rows.where(rows.what == what)
         if len(rows):
             at = np.unique(rows.configuration)
-            found.append(OverGrid(network.name, at, _medians(rows, at)))
+            found.append(LatencyGrid(network.name, at, _medians(rows, at)))
     if not found:
         raise MeasurementError("the record has no networks that were measured as a whole")
     return found
 
 
-def _medians(rows: Rows, at: NDArray[np.int64]) -> NDArray[np.float64]:
+def _medians(rows: MeasurementRows, at: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.array([np.median(rows.value[rows.configuration == each]) for each in at])

@@ -77,14 +77,14 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     wanted: dict[_Key, list[int]] = defaultdict(list)
     for place, launch in enumerate(network.launches):
         wanted[key_of(launch.kind, launch.inputs)].append(place)
-    found: dict[_Key, list[_Found]] = defaultdict(list)
-    unknown: list[_Found] = []
+    found: dict[_Key, list[_NestedCall]] = defaultdict(list)
+    unknown: list[_NestedCall] = []
     for call in calls:
-        one = _Found(call)
+        one = _NestedCall(call)
         (unknown if sized and call.shapes is None else found[key_of(call.kind, call.shapes)]).append(one)
     ratios = [len(found[key]) / len(places) for key, places in wanted.items() if found[key]]
     inferences = max(round(median(ratios)), 1) if ratios else 0
-    matched: list[list[_Found]] = [[] for _ in network.launches]
+    matched: list[list[_NestedCall]] = [[] for _ in network.launches]
     left = _match(wanted, found, matched, inferences)
 
     def missing(key: Callable[[int], _Key]) -> dict[_Key, list[int]]:
@@ -94,10 +94,10 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
                 places[key(place)].append(place)
         return places
 
-    within: dict[_Key, list[_Found]] = defaultdict(list)
+    within: dict[_Key, list[_NestedCall]] = defaultdict(list)
     for outer in [one for some in found.values() for one in some] + unknown:
         for inner in outer.call.inner:
-            part = _Found(inner, outer)
+            part = _NestedCall(inner, outer)
             if inner.shapes is None and sized:
                 unknown.append(part)
             else:
@@ -105,7 +105,7 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     launches = network.launches
     rest = _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
     casts = [one for one in rest if one.call.kind == _CAST and one.call.shapes and one.call.types]
-    unsure: dict[_Key, list[_Found]] = defaultdict(list)
+    unsure: dict[_Key, list[_NestedCall]] = defaultdict(list)
     for one in sorted([one for one in left if not one.call.sure] + unknown, key=lambda one: order[id(one.outermost.call)]):
         unsure[one.call.kind, None].append(one)
     still = _match(missing(lambda place: (launches[place].kind, None)), unsure, matched, inferences)
@@ -124,12 +124,12 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     return Comparison(recorder, inferences, measured, others, retyped)
 
 
-class _Found:
-    def __init__(self, call: TracedCall, outer: _Found | None = None) -> None:
+class _NestedCall:
+    def __init__(self, call: TracedCall, outer: _NestedCall | None = None) -> None:
         self.call, self.outer, self.took_ms = call, outer, call.took_ms
 
     @property
-    def outermost(self) -> _Found:
+    def outermost(self) -> _NestedCall:
         return self.outer or self
 
     def counts_apart(self) -> None:
@@ -138,8 +138,11 @@ class _Found:
 
 
 def _match(
-    wanted: Mapping[_Key, Sequence[int]], found: Mapping[_Key, Sequence[_Found]], matched: list[list[_Found]], inferences: int
-) -> list[_Found]:
+    wanted: Mapping[_Key, Sequence[int]],
+    found: Mapping[_Key, Sequence[_NestedCall]],
+    matched: list[list[_NestedCall]],
+    inferences: int,
+) -> list[_NestedCall]:
     left = []
     each = max(inferences, 1)
     for key, own in found.items():

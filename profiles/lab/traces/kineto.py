@@ -51,7 +51,7 @@ _BY_WHAT_THEY_CALL = (
 
 
 @dataclass
-class _Open:
+class _RunningOperator:
     name: str
     end_us: float
     counted: int | None
@@ -77,12 +77,12 @@ class Kineto:
 
     def calls(self) -> list[TracedCall]:
         """Calls of a launch's kind, by start. Raises ModelError."""
-        found: list[_Taken] = []
+        found: list[_CountedCall] = []
         inside: list[tuple[int, TracedCall]] = []
         launched_by: dict[str, tuple[int, int | None]] = {}
         for events in self._operators.values():
             events.sort(key=lambda event: (event["ts"], -event["dur"]))
-            open_now: list[_Open] = []
+            open_now: list[_RunningOperator] = []
             for event in events:
                 while open_now and open_now[-1].end_us <= event["ts"]:
                     open_now.pop()
@@ -90,7 +90,7 @@ class Kineto:
                 counted, inner = (outer.counted, outer.inner) if outer else (None, None)
                 if counted is None and (call := _call(event)) is not None:
                     counted = len(found)
-                    found.append(_Taken(event["ts"], call))
+                    found.append(_CountedCall(event["ts"], call))
                 elif counted is not None and outer is not None and outer.name == event["name"] and not found[counted].call.sure:
                     found[counted].corrected(_call(event, alone=True))  # the inner call has its own inputs
                 elif counted is not None and found[counted].call.name == event["name"]:
@@ -98,7 +98,7 @@ class Kineto:
                 elif counted is not None and inner is None and (call := _call(event)) is not None and call.kind in _INNER:
                     inner = len(inside)
                     inside.append((counted, call))
-                open_now.append(_Open(event["name"], event["ts"] + event["dur"], counted, inner))
+                open_now.append(_RunningOperator(event["name"], event["ts"] + event["dur"], counted, inner))
                 if counted is not None and (link := _link(event)):
                     launched_by[link] = counted, inner
         if not self._kernels:
@@ -124,7 +124,7 @@ class Kineto:
         return [call for _, call in sorted(timed + others, key=lambda one: one[0])]
 
 
-class _Taken:
+class _CountedCall:
     def __init__(self, began: float, call: TracedCall) -> None:
         self.began, self.call, self.inner = began, call, list(call.inner)
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.cost.board import BoardCost, KernelModel, Unpowered
+from ....kernels.cost.board import BoardCost, KernelModel, MissingPowerModel
 from ....kernels.cost.features import feature_names
 from ....kernels.cost.host import NO_TIME, HostModel
 from ....kernels.cost.model import surface
-from ....kernels.cost.region import Pair, Region, size_names
-from ....kernels.cost.totals import NO_SHARES, Shares
+from ....kernels.cost.region import ModelPair, Region, size_names
+from ....kernels.cost.totals import NO_SHARES, BottleneckShares
 from ....kernels.kinds import served_by
 from ....kernels.network import Network
 from ...adapt.measurements import Measurements
@@ -23,9 +23,9 @@ from ...adapt.network_errors import NetworkError, NetworkMeasurement, compare
 from ...bundle.manifest import KindEntry, Manifest, RegionEntry
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
-from .common_error import Observation, fit_shares, squared_parts
+from .common_error import ObservedErrors, fit_shares, squared_parts
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw, fit_leakage
-from .inside import ALONE, Inside, fit_inside
+from .inside import ALONE, NetworkFactors, fit_inside
 from .kernel_models import (
     TARGETS,
     TrainedKind,
@@ -57,13 +57,13 @@ class Uncertainty:
 
     time: Mapping[str, float]
     power: Mapping[str, float]
-    latency: Shares
-    energy: Shares
+    latency: BottleneckShares
+    energy: BottleneckShares
     errors: tuple[NetworkError, ...]
 
 
 @dataclass(frozen=True)
-class Fold:
+class AssemblyFold:
     """Networks and boards left out of one fold; without boards, all are tested."""
 
     networks: tuple[Network, ...]
@@ -81,7 +81,7 @@ def train_all(
     options: TrainingOptions,
     progress: Progress,
     *,
-    fold: Fold | None = None,
+    fold: AssemblyFold | None = None,
     recipes: Mapping[str, TrainedKind] | None = None,
 ) -> dict[str, TrainedKind]:
     """Train every kind without a fold's kernels and boards, or by given recipes."""
@@ -110,7 +110,7 @@ def board_cost(
     trained: Mapping[str, TrainedKind],
     uncertainty: Uncertainty | None = None,
     without_nodes: Collection[int] = (),
-    inside: Inside = ALONE,
+    inside: NetworkFactors = ALONE,
 ) -> BoardCost:
     tables = {name: rows.where(~np.isin(rows.node, list(without_nodes))) for name, rows in measurements.tables.items()}
     measurements = replace(measurements, tables=tables)
@@ -118,7 +118,7 @@ def board_cost(
         kind: KernelModel(
             kind,
             ensemble_of(models.time, inside.time),
-            ensemble_of(models.power, inside.power) if models.power else Unpowered(),
+            ensemble_of(models.power, inside.power) if models.power else MissingPowerModel(),
             uncertainty.time[kind] if uncertainty else 0.0,
             uncertainty.power[kind] if uncertainty else 0.0,
             _types_of(measurements, kind),
@@ -155,8 +155,8 @@ def inside_networks(
     board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
-    fold: Fold | None = None,
-) -> Inside:
+    fold: AssemblyFold | None = None,
+) -> NetworkFactors:
     """Time of kernels and calls inside the measured networks; with ``fold``, without its own."""
     left_out: Collection[int] = fold.nodes if fold else ()
     cost = board_cost(measurements, board, trained, without_nodes=left_out)
@@ -165,7 +165,7 @@ def inside_networks(
     return fit_inside(cost, [item for network in kept for item in whole_network(measurements, networks, network, nodes)])
 
 
-def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[Fold]:
+def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[AssemblyFold]:
     """Random folds: every network is left out once, an only board never."""
     rng = np.random.default_rng([seed, 3])
     order = rng.permutation(len(networks))
@@ -175,7 +175,7 @@ def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, se
     for number in range(count):
         left_out = tuple(networks[index] for index in order[number::count])
         start = number * share % len(boards)
-        folds.append(Fold(left_out, tuple(int(node) for node in boards[start : start + share])))
+        folds.append(AssemblyFold(left_out, tuple(int(node) for node in boards[start : start + share])))
     return folds
 
 
@@ -184,7 +184,7 @@ def left_out_uncertainty(
     board: MeasuredDevice,
     networks: Sequence[Network],
     trained: Mapping[str, TrainedKind],
-    folds: Sequence[Fold],
+    folds: Sequence[AssemblyFold],
     options: TrainingOptions,
     progress: Progress,
 ) -> Uncertainty:
@@ -215,8 +215,8 @@ def left_out_uncertainty(
         for target in ("time", "power")
     )
     compared = []
-    latency: list[Observation] = []
-    energy: list[Observation] = []
+    latency: list[ObservedErrors] = []
+    energy: list[ObservedErrors] = []
     for cost, network, items in predicted:
         latency_parts, energy_parts = squared_parts(network, cost)
         kernels = {kind: replace(model, time_sigma=time[kind], power_sigma=power[kind]) for kind, model in cost.kernels.items()}
@@ -231,7 +231,7 @@ def left_out_uncertainty(
                 if measured is None:
                     continue
                 error = np.log(measured / expected.ravel()[item.index])
-                observed.append(Observation(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
+                observed.append(ObservedErrors(error, sigma.ravel()[item.index] ** 2, parts[:, item.index]))
     latency_shares, energy_shares = fit_shares(latency), fit_shares(energy) if energy else NO_SHARES
     errors: list[NetworkError] = []
     for cost, network, items in compared:
@@ -258,7 +258,7 @@ def whole_network(
     return found
 
 
-def models_of(trained: Mapping[str, TrainedKind], inside: Inside = ALONE) -> dict[str, tuple[bytes, ...]]:
+def models_of(trained: Mapping[str, TrainedKind], inside: NetworkFactors = ALONE) -> dict[str, tuple[bytes, ...]]:
     return {
         kind: (compact_bytes(models.time, inside.time), *((compact_bytes(models.power, inside.power),) if models.power else ()))
         for kind, models in trained.items()
@@ -324,7 +324,7 @@ def regions_of(
     familiar, regions = _signatures(networks), {}
     for number, (kind, models) in enumerate(trained.items()):
         progress(number, len(trained), f"beyond what was measured: {kind}")
-        own = Pair(uncertainty.time[kind], uncertainty.power[kind])
+        own = ModelPair(uncertainty.time[kind], uncertainty.power[kind])
         regions[kind] = fit_region(measurements, board, models, options, familiar, own)
     progress(len(trained), len(trained), "beyond what was measured")
     return regions

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
 from ....kernels.cost.model import assemble, kernel_costs, surface
-from ....kernels.cost.region import Pair
-from ....kernels.cost.totals import NO_SHARES, Shares
+from ....kernels.cost.region import ModelPair
+from ....kernels.cost.totals import NO_SHARES, BottleneckShares
 from ....kernels.execution import check_execution
 from ....kernels.network import Network
 from ....kernels.surface import LEVELS, Surface, Tail, Tails
@@ -56,7 +56,7 @@ _NAMES = {"latency": ("latency_ms", "latency_sigma"), "energy": ("energy_mj", "e
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _NetworkErrors:
     """Components of a network's errors in latency or energy, over the flat grid.
 
     Attributes:
@@ -86,7 +86,7 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by:
     (own_ms, latency, common_ms), (own_mj, energy, common_mj) = (_explained(seen, measured, figure) for figure in _FIGURES)
     fitted = replace(
         cost,
-        own_scale=Pair(own_ms, own_mj),
+        own_scale=ModelPair(own_ms, own_mj),
         latency_shares=latency,
         energy_shares=energy,
         sigma_latency=common_ms,
@@ -98,24 +98,26 @@ def fit_bounds(cost: BoardCost, measured: Sequence[NetworkMeasurement], kept_by:
     return replace(fitted, tails=Tails(tails[0], tails[1], _jitter(measured)))
 
 
-def _seen(network: Network, cost: BoardCost) -> dict[Figure, _Seen]:
+def _seen(network: Network, cost: BoardCost) -> dict[Figure, _NetworkErrors]:
     bare = replace(
         cost, latency_shares=NO_SHARES, energy_shares=NO_SHARES, sigma_latency=0.0, sigma_energy=0.0, own_scale=UNSCALED
     )
     costs, way = kernel_costs(network, bare), check_execution(None, network)
-    whole, guessed = (assemble(network, one, costs, "timeline", way) for one in (bare, replace(bare, own_scale=Pair(0.0, 0.0))))
+    whole, guessed = (
+        assemble(network, one, costs, "timeline", way) for one in (bare, replace(bare, own_scale=ModelPair(0.0, 0.0)))
+    )
     parts = squared_parts(network, bare, costs)
-    found: dict[Figure, _Seen] = {}
+    found: dict[Figure, _NetworkErrors] = {}
     for figure, of_shares in zip(_FIGURES, parts, strict=True):
         name, sigma = _NAMES[figure]
         of_all, of_guesses = (getattr(one, sigma).ravel() ** 2 for one in (whole, guessed))
-        found[figure] = _Seen(getattr(whole, name).ravel(), of_all - of_guesses, of_guesses, of_shares)
+        found[figure] = _NetworkErrors(getattr(whole, name).ravel(), of_all - of_guesses, of_guesses, of_shares)
     return found
 
 
 def _explained(
-    seen: dict[str, dict[Figure, _Seen]], measured: Sequence[NetworkMeasurement], figure: Figure
-) -> tuple[float, Shares, float]:
+    seen: dict[str, dict[Figure, _NetworkErrors]], measured: Sequence[NetworkMeasurement], figure: Figure
+) -> tuple[float, BottleneckShares, float]:
     """Non-negative least squares of squared errors: kernel scale, shares, common term."""
     from scipy.optimize import nnls
 
@@ -127,7 +129,7 @@ def _explained(
         rows.append(weight * np.stack([found.own[at], *found.parts[:, at], np.ones(len(at))], axis=1))
         squares.append(weight * (error**2 - found.guessed[at]))
     own, host, compute, memory, common = np.sqrt(nnls(np.concatenate(rows), np.concatenate(squares))[0])
-    return float(own), Shares(float(host), float(compute), float(memory)), max(float(common), _LEAST_SIGMA)
+    return float(own), BottleneckShares(float(host), float(compute), float(memory)), max(float(common), _LEAST_SIGMA)
 
 
 def _tail(made: Mapping[str, Surface], measured: Sequence[NetworkMeasurement], figure: Figure, kept_by: float) -> Tail:

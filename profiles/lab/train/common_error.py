@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import KernelCosts, assemble, kernel_costs
-from ....kernels.cost.totals import Shares
+from ....kernels.cost.totals import BottleneckShares
 from ....kernels.execution import check_execution
 from ....kernels.network import Network
 
 _NOTHING = 1e-9
-_SOURCES = tuple(field.name for field in fields(Shares))
+_SOURCES = tuple(field.name for field in fields(BottleneckShares))
 
 
 @dataclass(frozen=True)
-class Observation:
+class ObservedErrors:
     """A network's errors at n configurations.
 
     Attributes:
@@ -43,14 +43,14 @@ def squared_parts(
     latency, energy = [], []
     for source in _SOURCES:
         # Where only this source errs, and by all it is, the sigma is its part.
-        shares = Shares(**{source: 1.0})
+        shares = BottleneckShares(**{source: 1.0})
         alone = assemble(network, replace(cost, latency_shares=shares, energy_shares=shares), costs, "timeline", way)
         latency.append((alone.latency_sigma**2 - bare.latency_sigma**2).ravel())
         energy.append((alone.energy_sigma**2 - bare.energy_sigma**2).ravel())
     return np.array(latency), np.array(energy)
 
 
-def fit_shares(observations: Sequence[Observation]) -> Shares:
+def fit_shares(observations: Sequence[ObservedErrors]) -> BottleneckShares:
     """Non-negative least-squares shares that, with kernel errors, explain squared errors."""
     from scipy.optimize import nnls
 
@@ -58,4 +58,4 @@ def fit_shares(observations: Sequence[Observation]) -> Shares:
     parts = np.concatenate([one.parts.T * weight for one, weight in zip(observations, weights, strict=True)])
     parts[:, np.abs(parts).max(axis=0) < _NOTHING] = 0.0  # parts without cost are unknown
     excess = np.concatenate([(one.error**2 - one.kernels) * weight for one, weight in zip(observations, weights, strict=True)])
-    return Shares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))
+    return BottleneckShares(*(float(share) for share in np.sqrt(nnls(parts, excess)[0])))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
-from ....kernels.cost.engines import EngineRates, Engines, Sort, images_ms, sort_of, time_in_engine
+from ....kernels.cost.engines import EngineCosts, EngineRates, Sort, images_ms, sort_of, time_in_engine
 from ....kernels.cost.execution import host_times
 from ....kernels.cost.host import HostModel, handing
 from ....kernels.cost.model import kernel_costs, play, used_memory
@@ -24,7 +24,7 @@ from ....kernels.engine.fusing import ENGINE_TYPES
 from ....kernels.execution import Execution
 from ....kernels.grid import FrequencyGrid
 from ....kernels.network import Network
-from ...adapt.measurements import Rows
+from ...adapt.measurements import MeasurementRows
 from ...adapt.network_errors import NetworkMeasurement
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
@@ -47,7 +47,7 @@ _TIMES = ("floor", "windows", "products", "others", "copies", "layouts")
 _POWERS = ("product_power", "other_power")
 
 
-def fit_start(host: HostModel, us: Rows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
+def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
     """Host model with the time in us to start an engine, and to issue each of its ``launches``. Raises MeasurementError."""
     if len(set(launches.tolist())) < 2:
         raise MeasurementError(f"engines: starts of {len(set(launches.tolist()))} sizes were measured; expected 2 or more")
@@ -63,7 +63,7 @@ def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Engine
     if not measured:
         raise MeasurementError("engines: no network was measured")
     framework = replace(cost, in_engine=True, engines=unchanged())
-    seen = [_Seen.of(framework, item) for item in measured]
+    seen = [_MeasuredEngine.of(framework, item) for item in measured]
     latency_ms, energy_mj = (np.concatenate([getattr(one, name) for one in seen]) for name in ("latency_ms", "energy_mj"))
     columns = np.concatenate([one.time_columns() for one in seen])
     rates = EngineRates()
@@ -75,9 +75,9 @@ def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Engine
     return replace(rates, **_fitted(_POWERS, drawn, energy_mj - rest_mj, energy_mj))
 
 
-def unchanged() -> Engines:
+def unchanged() -> EngineCosts:
     """Engines with framework costs, without product bias and uncertainty."""
-    return Engines({"": EngineRates()}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
+    return EngineCosts({"": EngineRates()}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
 
 
 def _factors(rates: EngineRates, names: Sequence[str]) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ def _fitted(
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _MeasuredEngine:
     """One network at its n measured configurations.
 
     Attributes:
@@ -124,7 +124,7 @@ class _Seen:
     energy_mj: NDArray[np.float64]
 
     @classmethod
-    def of(cls, cost: BoardCost, item: NetworkMeasurement) -> _Seen:
+    def of(cls, cost: BoardCost, item: NetworkMeasurement) -> _MeasuredEngine:
         """Measurement with the framework models' predictions. Raises MeasurementError without power."""
         if item.energy_mj is None:
             raise MeasurementError(f"engines: power of network {item.network.name} was not measured")
@@ -217,7 +217,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
                 taken = measure_network(network, cost.grid, manifest.rails, meter, CONFIGURATIONS, choice)
                 yield replace(with_frames(taken, cost.grid, meter, frames) if frames else taken, network=view)
 
-    def starts() -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+    def starts() -> Iterator[tuple[MeasurementRows, NDArray[np.int64]]]:
         random = np.random.default_rng([seed, 6])
         for node in nodes:
             told(f"board {node}: starts of engines")
@@ -228,10 +228,10 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
                     at = [cost.grid.configuration(np.unravel_index(index, cost.grid.shape)) for index in flat]
                     us = 1e3 * meter.host_time_ms(meter.silicon.prepared(network).calls, at)
                     launches = np.full(len(flat), len(listed(network, compiled).launches))
-                    yield Rows(np.zeros(len(flat), np.int64), np.full(len(flat), node), flat, us), launches
+                    yield MeasurementRows(np.zeros(len(flat), np.int64), np.full(len(flat), node), flat, us), launches
 
     rows, launches = zip(*starts(), strict=True)
-    cost = replace(cost, host=fit_start(cost.host, Rows.joined(list(rows)), np.concatenate(launches), cost.grid))
+    cost = replace(cost, host=fit_start(cost.host, MeasurementRows.joined(list(rows)), np.concatenate(launches), cost.grid))
     rates = {dtype: fit_rates(cost, [*measured(fitted, nodes, way, 0)]) for way, dtype in ENGINE_TYPES.items()}
     running: BoardCost = replace(cost, engines=replace(unchanged(), rates=rates)).run_by("engine")
     seen = [item for way in ENGINE_TYPES for item in measured(judging, JUDGED_NODES, way, FRAMES)]

@@ -12,14 +12,18 @@ from ....kernels.cost.host import NO_TIME, Coefficients, HostModel, issue_key
 from ....kernels.cost.roofline import NO_FLOOR, LaunchFloor
 from ....kernels.grid import FrequencyGrid
 from ....kernels.heat import Heat
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...errors import MeasurementError
 
 _FOLDS_C = (10.0, 200.0)
 
 
 def fit_leakage(
-    rows: Rows, temperatures_c: Sequence[float], idle_mw: NDArray[np.float32], reference_c: float, grid: FrequencyGrid
+    rows: MeasurementRows,
+    temperatures_c: Sequence[float],
+    idle_mw: NDArray[np.float32],
+    reference_c: float,
+    grid: FrequencyGrid,
 ) -> tuple[NDArray[np.float32], Heat] | None:
     """Leakage over the grid at the reference temperature, in mW, and its growth; None if not measured.
 
@@ -71,7 +75,7 @@ def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel
     return HostModel(calls, (a, b, c, d), per_tensor)
 
 
-def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
+def fit_issue_time(rows: MeasurementRows, tensors: NDArray[np.int64], grid: FrequencyGrid) -> tuple[Coefficients, Coefficients]:
     """Non-negative least squares of relative errors: (a, b, c, d) of a call and of each gathered tensor, never slower at a
     higher CPU clock.
     """
@@ -88,7 +92,7 @@ def fit_issue_time(rows: Rows, tensors: NDArray[np.int64], grid: FrequencyGrid) 
     return call, of_tensor[0] if of_tensor else NO_TIME
 
 
-def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
+def fit_gap_us(rows: MeasurementRows, grid: FrequencyGrid) -> tuple[float, float]:
     """GPU pause between consecutive kernels, ``a + b / gpu_mhz`` us; zero if not measured."""
     if not len(rows):
         return (0.0, 0.0)
@@ -100,7 +104,7 @@ def fit_gap_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float]:
     return (max(float(constant), 0.0), max(float(slope), 0.0))
 
 
-def fit_timing_us(rows: Rows, grid: FrequencyGrid) -> tuple[float, float, float]:
+def fit_timing_us(rows: MeasurementRows, grid: FrequencyGrid) -> tuple[float, float, float]:
     """Time added by timing a kernel alone, ``a + b / cpu_mhz + c / gpu_mhz`` us, or zero."""
     if not len(rows):
         return (0.0, 0.0, 0.0)
@@ -127,7 +131,7 @@ def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFl
     return LaunchFloor(constant_us, cycles)
 
 
-def fit_idle_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+def fit_idle_mw(rows: MeasurementRows, grid: FrequencyGrid) -> NDArray[np.float32]:
     """Mean idle power over boards in mW, by powers of clocks if unmeasured. Raises MeasurementError."""
     from scipy.optimize import nnls
 
@@ -154,7 +158,7 @@ def powers_of_clocks(configuration: NDArray[np.int64], grid: FrequencyGrid) -> N
     return np.stack(columns, axis=1)
 
 
-def fit_host_active_mw(rows: Rows, grid: FrequencyGrid) -> NDArray[np.float32]:
+def fit_host_active_mw(rows: MeasurementRows, grid: FrequencyGrid) -> NDArray[np.float32]:
     """CPU power above idle while issuing, per CPU level, in mW. Raises MeasurementError."""
     if not len(rows):
         raise MeasurementError("host power: no measurement in which launching took longer than running")

@@ -26,7 +26,7 @@ _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 
 @dataclass(frozen=True)
-class Inside:
+class NetworkFactors:
     """Factors within networks of host and kernel time and power; memory waits."""
 
     host: float = 1.0
@@ -36,10 +36,10 @@ class Inside:
     host_traffic: float = 0.0
 
 
-ALONE = Inside()
+ALONE = NetworkFactors()
 
 
-def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Inside:
+def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> NetworkFactors:
     """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power."""
     from scipy.optimize import nnls
 
@@ -78,10 +78,10 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Insid
             drawn.append(dynamic_mj[at] / item.energy_mj)
             left.append(1.0 - (idle_mj + host_mj[at]) / item.energy_mj)
     if not drawn:
-        return Inside(of_host, of_time, waiting=waiting, host_traffic=traffic)
+        return NetworkFactors(of_host, of_time, waiting=waiting, host_traffic=traffic)
     by_kernels, rest = np.concatenate(drawn), np.concatenate(left)
     of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
-    return Inside(of_host, of_time, of_power, waiting, traffic)
+    return NetworkFactors(of_host, of_time, of_power, waiting, traffic)
 
 
 def _parts_ms(network: Network, cost: BoardCost, costs: KernelCosts) -> NDArray[np.float64]:

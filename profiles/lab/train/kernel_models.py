@@ -21,7 +21,7 @@ from ....kernels.trees.compact import HEADER, MAGIC, Header, number_type
 from ....kernels.trees.ensemble import TreeEnsemble
 from ....kernels.trees.forest import forest_of, levels
 from ....kernels.trees.node_table import FREQUENCIES
-from ...adapt.measurements import Measurements, Rows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from . import on_cluster
@@ -107,8 +107,8 @@ class Table:
     kernel: NDArray[np.int64]
 
     @property
-    def rows(self) -> on_cluster.Rows:
-        return on_cluster.Rows(self.features, self.label, self.weight)
+    def rows(self) -> on_cluster.TrainingRows:
+        return on_cluster.TrainingRows(self.features, self.label, self.weight)
 
     def where(self, mask: NDArray[np.bool_]) -> Table:
         return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
@@ -197,7 +197,7 @@ def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
     return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
 
 
-def in_stream(measurements: Measurements, board: MeasuredDevice, rows: Rows) -> Rows:
+def in_stream(measurements: Measurements, board: MeasuredDevice, rows: MeasurementRows) -> MeasurementRows:
     """Kernel times within a network, with pauses but without timing cost."""
     timing_ms, gap_ms = stream_parts_ms(measurements, board, rows.configuration)
     own = rows.value - timing_ms
@@ -346,11 +346,15 @@ def _boost(
 
 
 def _boosted_here(
-    parameters: dict[str, Any], table: on_cluster.Rows, rounds: int, held: on_cluster.Rows | None, options: TrainingOptions
+    parameters: dict[str, Any],
+    table: on_cluster.TrainingRows,
+    rounds: int,
+    held: on_cluster.TrainingRows | None,
+    options: TrainingOptions,
 ) -> Any:
     import xgboost
 
-    def matrix(rows: on_cluster.Rows) -> Any:
+    def matrix(rows: on_cluster.TrainingRows) -> Any:
         return xgboost.DMatrix(rows.features, rows.label, weight=rows.weight, nthread=options.threads)
 
     stopping = {} if held is None else {"evals": [(matrix(held), "held")], "early_stopping_rounds": options.patience}

@@ -18,7 +18,7 @@ from ....kernels.kinds import ELEMENTWISE, served_by
 from ....kernels.network import Network
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
-from .assembly import Fold, board_cost, inside_networks, train_all
+from .assembly import AssemblyFold, board_cost, inside_networks, train_all
 from .kernel_models import TrainingOptions
 
 Progress = Callable[[int, int, str], None]
@@ -27,7 +27,7 @@ _LEAST_SAMPLES = 5  # of a kind; a tree that has fewer says nothing
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class HeldOutNetwork:
     """A held-out network.
 
     Attributes:
@@ -48,14 +48,14 @@ class LeftOut:
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
-def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[LeftOut]:
+def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[HeldOutNetwork]:
     """Hold out each network of a record in turn. Raises MeasurementError."""
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     found = []
     for number, network in enumerate(networks):
         progress(number, len(networks), f"without {network.name}")
-        fold = Fold((network,), ())
+        fold = AssemblyFold((network,), ())
         trained = train_all(measurements, device, networks, kinds, options, lambda done, total, text: None, fold=fold)
         inside = inside_networks(measurements, device, networks, trained, fold)
         found.append(_compared(measurements, network, board_cost(measurements, device, trained, inside=inside)))
@@ -120,7 +120,7 @@ def measured_kinds(measurements: Measurements) -> list[str]:
     return found
 
 
-def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> LeftOut:
+def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> HeldOutNetwork:
     what = measurements.networks.index(network)
     tables: Mapping[str, Any] = {
         name: rows.where(rows.what == what)
@@ -134,7 +134,7 @@ def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> 
     if len(power):
         used_mj = power.value * latency.value / 1e3
         energy = _percent(played.energy_mj.ravel()[power.configuration], used_mj)
-    return LeftOut(
+    return HeldOutNetwork(
         network.name,
         float(latency.value.mean()),
         float(predicted.mean()),

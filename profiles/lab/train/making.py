@@ -26,7 +26,7 @@ from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifes
 from ...bundle.writing import bundle_files, host_file, write_around, write_manifest
 from ...errors import MeasurementError
 from .assembly import (
-    Fold,
+    AssemblyFold,
     Progress,
     Uncertainty,
     board_cost,
@@ -89,7 +89,7 @@ def write_trained(
     networks: Sequence[Network],
     kinds: Sequence[str],
     options: TrainingOptions,
-    folds: Sequence[Fold],
+    folds: Sequence[AssemblyFold],
     directory: Path,
     evaluation: Evaluation,
     progress: Progress,

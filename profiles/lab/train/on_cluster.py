@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 _LEAST_ROWS = 1_000  # in a part: below, the workers wait for each other more than they work
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Training set: features (n, p), labels and weights (n,)."""
 
     features: NDArray[np.float32]
@@ -21,14 +21,19 @@ class Rows(NamedTuple):
 
 
 def boosted(
-    client: Any, parameters: Mapping[str, Any], training: Rows, rounds: int, held: Rows | None = None, patience: int = 0
+    client: Any,
+    parameters: Mapping[str, Any],
+    training: TrainingRows,
+    rounds: int,
+    held: TrainingRows | None = None,
+    patience: int = 0,
 ) -> Any:
     import dask.array
     from xgboost import dask as on_dask
 
     parts = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
-    def spread(rows: Rows) -> Any:
+    def spread(rows: TrainingRows) -> Any:
         chunk = max(-(-len(rows.label) // parts), _LEAST_ROWS)
         features = dask.array.from_array(rows.features, chunks=(chunk, -1))
         label, weight = (dask.array.from_array(one, chunks=chunk) for one in (rows.label, rows.weight))

@@ -73,7 +73,7 @@ _SMALL_RECIPES = {
 
 
 @dataclass(frozen=True)
-class Production:
+class TrainingPlan:
     """Plan of a bundle; ``silicon`` is the version of the simulated boards."""
 
     name: str
@@ -99,7 +99,7 @@ def plan_simulated(
     quick: bool = False,
     threads: int = 1,
     seed: int = 0,
-) -> Production:
+) -> TrainingPlan:
     """Plan a simulated board's bundle; ``quick`` measures less. Raises BoardDescriptionError."""
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
@@ -126,14 +126,14 @@ def plan_simulated(
     progress(len(KINDS), len(KINDS), "chosen")
     recipes, rounds = (_SMALL_RECIPES, 120) if quick else (_RECIPES, 300)
     options = TrainingOptions(recipes, rounds, threads=threads, seed=seed)
-    return Production(name, command, campaign, options, folds=2 if quick else 3)
+    return TrainingPlan(name, command, campaign, options, folds=2 if quick else 3)
 
 
-def measure_simulated(production: Production, folder: Path | None, progress: Progress) -> Measurements:
+def measure_simulated(production: TrainingPlan, folder: Path | None, progress: Progress) -> Measurements:
     return measure_twin(production.campaign, production.campaign.board.name, folder, progress)
 
 
-def make_bundle(production: Production, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
+def make_bundle(production: TrainingPlan, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
     """Train, find uncertainty, write the bundle, and evaluate it on held-out boards."""
     networks = production.networks
     folds = make_folds(networks, measurements.nodes, production.folds, production.campaign.seed)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.guesses import UNMODELLED_SIGMA
-from ....kernels.cost.region import LEAST_KERNELS, Pair, Region, Span, form_of, outside
+from ....kernels.cost.region import LEAST_KERNELS, ModelPair, Region, Span, form_of, outside
 from ....kernels.kinds import fused_of
 from ...adapt.measurements import Measurements
 from ...device import MeasuredDevice
@@ -25,7 +25,7 @@ from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions,
 
 _SHARE = 5
 _LEAST_PER_DOUBLING = 0.05  # no measurement beyond the largest held-out kernels
-_NOTHING = Pair(0.0, 0.0)
+_NOTHING = ModelPair(0.0, 0.0)
 
 
 def fit_region(
@@ -34,7 +34,7 @@ def fit_region(
     trained: TrainedKind,
     options: TrainingOptions,
     familiar: Collection[Any],
-    own: Pair,
+    own: ModelPair,
 ) -> Region:
     """Region of a kind's models, and uncertainty beyond; ``own`` are deviations inside."""
     kinds: Mapping[str, Mapping[str, int]] = {}
@@ -72,8 +72,8 @@ def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: N
     return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
 
 
-def _pair(found: Sequence[float | None]) -> Pair:
-    return Pair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
+def _pair(found: Sequence[float | None]) -> ModelPair:
+    return ModelPair(*(UNMODELLED_SIGMA if each is None else round(each, 4) for each in found))
 
 
 def _more(errors: NDArray[np.float64], inside: float) -> float | None:

@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Found:
+class TunedRecipe:
     """Recipe of the smallest model within the accepted loss.
 
     Attributes:
@@ -36,12 +36,12 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedRecipes:
     """Tuned recipes by kind and target; ``loss`` is the accepted error above the best, as a share."""
 
     loss: float
     record: str
-    models: Mapping[str, Mapping[str, Found]]
+    models: Mapping[str, Mapping[str, TunedRecipe]]
     made_with: Mapping[str, str]
     format: int = FORMAT
 
@@ -54,7 +54,7 @@ class Tuned:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> Tuned:
+    def load(cls, path: Path) -> TunedRecipes:
         """Read the output of :meth:`save`. Raises MeasurementError for any other form."""
         try:
             tuned = convert(json.loads(path.read_bytes()), cls)
@@ -66,7 +66,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedRecipe:
     """Completed trial."""
 
     recipe: Recipe
@@ -74,14 +74,14 @@ class Tried:
     leaves: float
 
 
-def smallest(tried: Sequence[Tried], loss: float, trials: int, pruned: int) -> Found:
+def smallest(tried: Sequence[TriedRecipe], loss: float, trials: int, pruned: int) -> TunedRecipe:
     """Smallest model with an error at most ``loss``, a share, above the best."""
     best = min(tried, key=lambda one: one.error)
     chosen = min((one for one in tried if one.error <= best.error * (1 + loss)), key=lambda one: (one.leaves, one.error))
-    return Found(chosen.recipe, chosen.error, best.error, chosen.leaves, best.leaves, trials, pruned)
+    return TunedRecipe(chosen.recipe, chosen.error, best.error, chosen.leaves, best.leaves, trials, pruned)
 
 
-def describe(tuned: Tuned) -> list[dict[str, Any]]:
+def describe(tuned: TunedRecipes) -> list[dict[str, Any]]:
     return [
         {"kind": kind, "target": target, **{name: value for name, value in asdict(found).items() if name != "recipe"}}
         for kind, targets in tuned.models.items()

@@ -20,11 +20,11 @@ from ...errors import MeasurementError
 from .assembly import make_folds
 from .kernel_models import TARGETS, Recipe, Table, boosting_parameters, kernels_of, table_of
 from .left_out import measured_kinds, whole_networks
-from .tuned import Found, Tried, Tuned, smallest
+from .tuned import TriedRecipe, TunedRecipe, TunedRecipes, smallest
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """Inclusive ranges; marked ones are searched by logarithm."""
 
     rounds: tuple[int, int] = (100, 3000)
@@ -58,14 +58,14 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Problem:
+class TuningProblem:
     """One model's training set, and (training, validation) rows of each fold."""
 
     table: Table
     folds: tuple[tuple[Mask, Mask], ...]
 
 
-def problem_of(measurements: Measurements, kind: str, target: str, seed: int, count: int = FOLDS) -> Problem:
+def problem_of(measurements: Measurements, kind: str, target: str, seed: int, count: int = FOLDS) -> TuningProblem:
     """Problem of a kind and target. Raises MeasurementError."""
     own = whole_networks(measurements)
     signatures = {network.name: {launch.signature for launch in network.launches} for network in own.networks}
@@ -86,11 +86,11 @@ def problem_of(measurements: Measurements, kind: str, target: str, seed: int, co
             folds.append(masks)
     if not folds:
         raise MeasurementError(f"{kind}: no kernels of it can be left out with a network and a board; measure more of it")
-    return Problem(table, tuple(folds))
+    return TuningProblem(table, tuple(folds))
 
 
 def judge(
-    problem: Problem, recipe: Recipe, threads: int, seed: int, first: int, told: Callable[[float, int], None]
+    problem: TuningProblem, recipe: Recipe, threads: int, seed: int, first: int, told: Callable[[float, int], None]
 ) -> tuple[float, float]:
     """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
 
@@ -134,7 +134,7 @@ _REDUCTION = 3
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """Settings of a search.
 
     Attributes:
@@ -152,13 +152,13 @@ class Search:
     loss: float = 0.02
     threads: int = 1
     seed: int = 0
-    space: Space = field(default_factory=Space)
+    space: SearchSpace = field(default_factory=SearchSpace)
     folds: int = FOLDS
 
 
 @dataclass(frozen=True)
-class Share:
-    search: Search
+class StudyShare:
+    search: SearchSettings
     study: str
     kind: str
     target: str
@@ -166,7 +166,9 @@ class Share:
     seed: int
 
 
-def tune(search: Search, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None) -> Tuned:
+def tune(
+    search: SearchSettings, executor: Executor, workers: int, progress: Progress = lambda done, total, text: None
+) -> TunedRecipes:
     """Search until each study has its trials, including those in the file. Raises MeasurementError."""
     import distributed
     import optuna
@@ -182,7 +184,7 @@ def tune(search: Search, executor: Executor, workers: int, progress: Progress = 
             left = max(search.trials - len(_finished(study)), 0)
             each = [left // workers + (number < left % workers) for number in range(workers)]
             seeds = (search.seed + 1000 * (len(study.trials) + number) for number in range(workers))
-            of_model = [Share(search, names[model], *model, count, seed) for count, seed in zip(each, seeds, strict=True)]
+            of_model = [StudyShare(search, names[model], *model, count, seed) for count, seed in zip(each, seeds, strict=True)]
             shares += [share for share in of_model if share.trials]
         total, began = search.trials * len(models), time.monotonic()
         before = total - sum(share.trials for share in shares)
@@ -204,13 +206,13 @@ def tune(search: Search, executor: Executor, workers: int, progress: Progress = 
         finally:
             for future in futures:
                 future.cancel()
-        found: dict[str, dict[str, Found]] = {}
+        found: dict[str, dict[str, TunedRecipe]] = {}
         for (kind, target), study in studies.items():
             found.setdefault(kind, {})[target] = _chosen(search, study, kind)
-    return Tuned(search.loss, search.record.name, found, {"optuna": optuna.__version__, "xgboost": xgboost.__version__})
+    return TunedRecipes(search.loss, search.record.name, found, {"optuna": optuna.__version__, "xgboost": xgboost.__version__})
 
 
-def run_share(share: Share) -> None:
+def run_share(share: StudyShare) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -232,7 +234,7 @@ def run_share(share: Share) -> None:
     study.optimize(objective, n_trials=share.trials)
 
 
-def models_of(search: Search) -> Sequence[tuple[str, str]]:
+def models_of(search: SearchSettings) -> Sequence[tuple[str, str]]:
     """Kind and target of each tuned model. Raises MeasurementError."""
     own = whole_networks(Measurements.load(search.record))
     kinds = measured_kinds(own)
@@ -242,7 +244,7 @@ def models_of(search: Search) -> Sequence[tuple[str, str]]:
     return [(kind, target) for kind in search.kinds or kinds for target in targets]
 
 
-def _study(search: Search, name: str, seed: int) -> Any:
+def _study(search: SearchSettings, name: str, seed: int) -> Any:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -261,10 +263,10 @@ def _finished(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
-def _chosen(search: Search, study: Any, kind: str) -> Found:
+def _chosen(search: SearchSettings, study: Any, kind: str) -> TunedRecipe:
     trials = _finished(study)
     tried = [
-        Tried(Space.recipe(trial.params), trial.value, trial.user_attrs["leaves"])
+        TriedRecipe(SearchSpace.recipe(trial.params), trial.value, trial.user_attrs["leaves"])
         for trial in trials
         if trial.state.name == "COMPLETE"
     ]

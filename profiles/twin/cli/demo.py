@@ -50,7 +50,7 @@ from ..silicon.silicon import check_version
 from .arguments import add_backend, add_simulated_board
 
 
-class Stage:
+class DemoBoard:
     """Simulated board and ``jetdvfsd`` on it, within the context. Raises ChildError.
 
     Args:
@@ -75,7 +75,7 @@ class Stage:
         self.socket = Path()
         self._daemon: Child | None = None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> DemoBoard:
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jetdvfs-demo-")))
             self._start_twin(stack, folder)
@@ -176,7 +176,7 @@ _FRAMES = 60
 
 
 @dataclass(frozen=True)
-class Run:
+class DemoRun:
     """One run of a network: clocks, prediction and observation.
 
     Attributes:
@@ -205,7 +205,7 @@ class Run:
     temperature_c: float | None = None
 
 
-class Scene:
+class DemoRuns:
     """Runs of one network by an application; ``writes`` lists each lease's files in order."""
 
     def __init__(
@@ -228,18 +228,18 @@ class Scene:
         self._loaded = application.load(network)
         self._known = client.load(reference_model(name), [reference_input(name).shape], name=name)
 
-    def runs(self) -> Iterable[Run]:
+    def runs(self) -> Iterable[DemoRun]:
         yield self._at_top(None)
         yield self._for_target(f"latency_ms={self._latency_ms:g}", None)
         yield self._at_top(self._fps)
         yield self._for_target("min-energy", self._fps)
 
-    def _at_top(self, fps: float | None) -> Run:
+    def _at_top(self, fps: float | None) -> DemoRun:
         predicted = self._client.predict(self._known, self._top, fps=fps)["at"]
         with self._hold("top clocks", fps, configuration=self._top) as lease:
             return self._observe("top clocks", fps, lease, predicted, None)
 
-    def _for_target(self, target: str, fps: float | None) -> Run:
+    def _for_target(self, target: str, fps: float | None) -> DemoRun:
         with self._hold(target, fps, network=self._known, target=target, fps=fps, confidence=CONFIDENCE) as lease:
             assert lease.plan is not None
             limit_ms = self._latency_ms if "=" in target else 1e3 / (fps or 1.0)
@@ -260,7 +260,7 @@ class Scene:
 
     def _observe(
         self, ask: str, fps: float | None, lease: HeldLease, predicted: Mapping[str, Any], limit_ms: float | None
-    ) -> Run:
+    ) -> DemoRun:
         if fps is None:
             seen = self._application.stream(self._loaded, frames=_FRAMES)
         else:
@@ -270,7 +270,7 @@ class Scene:
         assert lease.applied is not None
         configuration = FrequencyConfiguration(**lease.applied["accepted"])
         energy_mj = predicted["energy_mj"] if fps is None else predicted["energy_per_frame_mj"]
-        return Run(
+        return DemoRun(
             network=self._name,
             ask=ask,
             fps=fps,
@@ -340,7 +340,7 @@ def run(args: argparse.Namespace) -> int:
     surfaces = {name: surface(network, bundle.cost) for name, network in networks.items()}
     if bundle.manifest.simulated:
         check_version(bundle.manifest.silicon_version, args.board)
-    with Stage(args.board, args.seed, profile, args.backend) as stage:
+    with DemoBoard(args.board, args.seed, profile, args.backend) as stage:
         say(f"simulated {description.title}, individual {args.seed}, served by {stage.backend}; nothing here is a real board")
         if stage.notice:
             say(f"  note: {stage.notice}")
@@ -350,11 +350,11 @@ def run(args: argparse.Namespace) -> int:
         latency_ms = args.latency_ms or _comfortable_ms(surfaces.values(), top)
         client = stage.start_daemon()
         say(f"jetdvfsd answers; energy is that of the rails {', '.join(client.status()['energy_rails'])}\n")
-        runs: list[Run] = []
+        runs: list[DemoRun] = []
         writes: list[tuple[str, list[dict[str, str]]]] = []
         with Application(stage.application_port) as application:
             for name, network in networks.items():
-                scene = Scene(client, application, name, network, surfaces[name], top, latency_ms, args.fps)
+                scene = DemoRuns(client, application, name, network, surfaces[name], top, latency_ms, args.fps)
                 runs += scene.runs()
                 writes += scene.writes
         say("simulated: latency in ms, mean power in W and energy of a frame, predicted and observed;")
@@ -391,7 +391,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if not astray and code == 0 else 5
 
 
-def _table(runs: Iterable[Run]) -> str:
+def _table(runs: Iterable[DemoRun]) -> str:
     headers = ("", "CPU/GPU/EMC MHz", "p50 pred.", "obs.", "p95 pred.", "obs.", "W pred.", "obs.", "mJ pred.", "obs.", "target")
     rows: list[tuple[str, ...]] = []
     for name, block in groupby(runs, lambda item: item.network):
@@ -400,7 +400,7 @@ def _table(runs: Iterable[Run]) -> str:
     return table(headers, rows, text_columns=2)
 
 
-def _row(item: Run) -> tuple[str, ...]:
+def _row(item: DemoRun) -> tuple[str, ...]:
     return (
         f"  {ask_text(item.ask, item.fps)}",
         "/".join(f"{mhz:.0f}" for mhz in item.configuration.mhz),
@@ -416,7 +416,7 @@ def _row(item: Run) -> tuple[str, ...]:
     )
 
 
-def _savings(runs: list[Run]) -> str:
+def _savings(runs: list[DemoRun]) -> str:
     lines = []
     for before, after in zip(runs[0::2], runs[1::2], strict=True):
         saved = 1 - after.observed_mj / before.observed_mj
@@ -439,7 +439,7 @@ def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored:
 
 
 def _pictures(
-    surfaces: Mapping[str, Surface], runs: Iterable[Run], title: str, out: Path, say: Callable[[str], None]
+    surfaces: Mapping[str, Surface], runs: Iterable[DemoRun], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
     from ....daemon.cli.pictures import draw_plan
 
@@ -457,7 +457,7 @@ def _pictures(
     return paths
 
 
-def applied_plan(predicted: Surface, run: Run) -> Plan:
+def applied_plan(predicted: Surface, run: DemoRun) -> Plan:
     """Plan of a run at its applied configuration. Raises TargetNotAttainable."""
     applied = Limits.within({axis: (clock, clock) for axis, clock in run.configuration._asdict().items()})
     return plan(predicted, run.ask, fps=run.fps, confidence=CONFIDENCE, limits=applied)

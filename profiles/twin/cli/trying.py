@@ -20,7 +20,7 @@ from ....daemon.cli.children import ENDING, refused, run_command
 from ...board import load_board
 from ...bundle.finding import find_bundles, resolve_bundle
 from .arguments import add_backend, add_simulated_board
-from .demo import Stage
+from .demo import DemoBoard
 
 _INTRODUCTION = """simulated {board}, with jetdvfsd on it (profile: {profile}); try:
   jetdvfs status
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     load_board(args.board)  # one that is not there is refused before anything starts
     default = f"{args.board}-sim"
     profile = str(resolve_bundle(args.profile)) if args.profile else default if default in find_bundles() else ""
-    with Stage(args.board, args.seed, profile, args.backend) as stage:
+    with DemoBoard(args.board, args.seed, profile, args.backend) as stage:
         stage.start_daemon()
         os.environ.update(JETDVFS_SOCKET=str(stage.socket), JETDVFS_ROOT=str(stage.root))
         if not args.command:

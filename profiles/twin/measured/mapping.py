@@ -25,18 +25,18 @@ Columns: TypeAlias = Text | tuple[Text, ...]
 
 
 @dataclass(frozen=True)
-class Needs:
+class FormSizes:
     sizes: tuple[str, ...]
     usual: Mapping[str, int]
 
 
-NEEDS: Mapping[str, Needs] = {
-    "convolution": Needs(
+NEEDS: Mapping[str, FormSizes] = {
+    "convolution": FormSizes(
         ("batch", "channels", "filters", "height", "width", "window", "stride"),
         {"padding": 0, "dilation": 1, "groups": 1, "bias": 0},
     ),
-    "linear": Needs(("m", "n", "k"), {"bias": 0}),
-    "product": Needs(("m", "n", "k"), {"batch": 1}),
+    "linear": FormSizes(("m", "n", "k"), {"bias": 0}),
+    "product": FormSizes(("m", "n", "k"), {"batch": 1}),
 }
 
 
@@ -54,7 +54,7 @@ class Cell:
     values: Mapping[str, str | int] = field(default_factory=dict)
 
 
-class _Summed:
+class _SummedColumns:
     """Summed columns."""
 
     column: Columns
@@ -69,7 +69,7 @@ class _Summed:
 
 
 @dataclass(frozen=True)
-class Time(_Summed):
+class TimeColumn(_SummedColumns):
     """Time of one run of a row's program or kernel."""
 
     column: Columns
@@ -77,7 +77,7 @@ class Time(_Summed):
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockColumn:
     """Column of clocks, or of texts for clocks."""
 
     column: Text
@@ -86,7 +86,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Power(_Summed):
+class PowerColumn(_SummedColumns):
     """Power, or energy of one run.
 
     Attributes:
@@ -98,7 +98,7 @@ class Power(_Summed):
     unit: Literal["W", "mW", "J", "mJ"]
     idle_mw: float = 0.0
     file: str = ""
-    clocks: Mapping[Axis, Clock] = field(default_factory=dict)
+    clocks: Mapping[Axis, ClockColumn] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class TableMapping:
     """
 
     source: Text
-    time: Time
+    time: TimeColumn
     file: str = ""
     device: Cell | str = ""
     kernel: KernelColumns | None = None
@@ -171,8 +171,8 @@ class TableMapping:
     network: NetworkColumns | None = None
     devices: Mapping[str, DescribedDevice] = field(default_factory=dict)
     boards: Mapping[str, Text] = field(default_factory=dict)
-    power: Power | None = None
-    clocks: Mapping[Axis, Clock] = field(default_factory=dict)
+    power: PowerColumn | None = None
+    clocks: Mapping[Axis, ClockColumn] = field(default_factory=dict)
     held: Mapping[Axis, int] = field(default_factory=dict)
     rows: Literal["", "sum", "median"] = ""
     median_over: Axis | None = None
@@ -228,7 +228,7 @@ class TableMapping:
         if self.network is not None:
             parts.append(self.network.name)
             named += [*self.network.workload, self.network.batch]
-        return {*filter(None, named), *(part.column for part in parts if isinstance(part, (Cell, Clock)))}
+        return {*filter(None, named), *(part.column for part in parts if isinstance(part, (Cell, ClockColumn)))}
 
 
 def shipped_mappings() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ...board import load_board
 from ...errors import MeasurementError
-from .mapping import AXES, Axis, Cell, Clock, NetworkColumns, Power, TableMapping, Time
+from .mapping import AXES, Axis, Cell, ClockColumn, NetworkColumns, PowerColumn, TableMapping, TimeColumn
 
 Row: TypeAlias = Mapping[str, str]
 Levels: TypeAlias = tuple[int, int, int]
@@ -51,13 +51,13 @@ def read_table(path: Path, mapping: TableMapping) -> Iterator[tuple[int, Row]]:
             yield line, row
 
 
-def time_of(row: Row, time: Time) -> float:
+def time_of(row: Row, time: TimeColumn) -> float:
     """In ms."""
     value = sum(positive(row, column) for column in time.columns)
     return 1e3 / value if time.unit == "1/s" else value * _MS[time.unit]
 
 
-def power_of(row: Row, power: Power, took_ms: float) -> float:
+def power_of(row: Row, power: PowerColumn, took_ms: float) -> float:
     """In mW; energies are divided by the run's time."""
     value = sum(positive(row, column) for column in power.columns) * _MW[power.unit]
     return value / (took_ms / 1e3) if power.unit.endswith("J") else value
@@ -78,7 +78,7 @@ def power_elsewhere(mapping: TableMapping, data: Path) -> Mapping[Levels, float]
     return found
 
 
-def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
+def levels_of(row: Row, clocks: Mapping[Axis, ClockColumn], held: Mapping[Axis, int], top: Sequence[int]) -> Levels:
     cpu, gpu, emc = (
         _level(row, axis, clocks[axis]) if axis in clocks else held.get(axis, highest)
         for axis, highest in zip(AXES, top, strict=True)
@@ -86,7 +86,7 @@ def levels_of(row: Row, clocks: Mapping[Axis, Clock], held: Mapping[Axis, int], 
     return cpu, gpu, emc
 
 
-def _level(row: Row, axis: Axis, clock: Clock) -> int:
+def _level(row: Row, axis: Axis, clock: ClockColumn) -> int:
     if clock.values and row[clock.column] not in clock.values:
         raise WrongRow(f"{clock.column} {row[clock.column]!r:.60}; the mapping knows {', '.join(clock.values)}")
     value = clock.values[row[clock.column]] if clock.values else positive(row, clock.column)
@@ -194,7 +194,7 @@ def _check_columns(path: Path, columns: Set[str], there: Sequence[str]) -> None:
         raise MeasurementError(f"{path}: no column {', '.join(missing)}; it has {', '.join(there)}")
 
 
-def _check_units(path: Path, time: Time, units: Row, line: int) -> None:
+def _check_units(path: Path, time: TimeColumn, units: Row, line: int) -> None:
     for column in time.columns:
         written = units[column].strip()
         if _UNIT_NAMES.get(written, written) != time.unit:
@@ -204,7 +204,7 @@ def _check_units(path: Path, time: Time, units: Row, line: int) -> None:
 _MOST_TEXTS = 20
 
 
-class Merging:
+class MergedRows:
     """Rows of one program and configuration that differ in unmapped columns."""
 
     def __init__(self, mapping: TableMapping) -> None:

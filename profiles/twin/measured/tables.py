@@ -18,7 +18,18 @@ from ...adapt.measurements import LONGEST_MS, most_mw
 from ...board import load_board
 from ...errors import MeasurementError
 from .mapping import AXES, SHIPPED, TableMapping, load_mapping
-from .rows import Levels, Merging, WrongNumber, WrongRow, levels_of, power_elsewhere, power_of, program_of, read_table, time_of
+from .rows import (
+    Levels,
+    MergedRows,
+    WrongNumber,
+    WrongRow,
+    levels_of,
+    power_elsewhere,
+    power_of,
+    program_of,
+    read_table,
+    time_of,
+)
 
 Array = NDArray[np.float64]
 _FAR = 2.0
@@ -91,7 +102,7 @@ def find_table(data: Path, board: str, program: str, mappings: Sequence[Path] = 
     return (exact or found)[0]
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     board: str
     program: str
     batch: int
@@ -100,10 +111,10 @@ class Run(NamedTuple):
     drew_mw: float
 
 
-def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[Run]:
+def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None = None) -> Iterator[MeasuredRun]:
     """Replayable runs on known boards; ``drawn`` is power by clocks of another table. Raises MeasurementError."""
     assert mapping.network is not None and mapping.power is not None
-    merging = Merging(mapping)
+    merging = MergedRows(mapping)
     for line, row in read_table(path, mapping):
         board = mapping.device if isinstance(mapping.device, str) else mapping.boards.get(row[mapping.device.column], "")
         if not board:
@@ -112,7 +123,7 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
             at = levels_of(row, mapping.clocks, mapping.held, _top(board))
             took_ms = time_of(row, mapping.time)
             drew_mw = power_of(row, mapping.power, took_ms) if drawn is None else drawn.get(at, math.nan)
-            one = Run(board, *program_of(row, mapping.network), at, took_ms, drew_mw)
+            one = MeasuredRun(board, *program_of(row, mapping.network), at, took_ms, drew_mw)
             _check_possible(one, mapping)
             merging.take(one[:4], row)
             yield one
@@ -124,7 +135,7 @@ def runs(path: Path, mapping: TableMapping, drawn: Mapping[Levels, float] | None
     merging.check(path)
 
 
-def _check_possible(one: Run, mapping: TableMapping) -> None:
+def _check_possible(one: MeasuredRun, mapping: TableMapping) -> None:
     grid, most = _extremes(one.board)
     for axis, level in zip(AXES, one.levels, strict=True):
         own = grid.levels(axis)

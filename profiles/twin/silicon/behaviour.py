@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation, Network
 from ...errors import TwinError
-from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, Detail, Engine, Regulator
+from .chip import AMBIENT_DIE_C, Array, Chip, ChipDetails, Clocks, EngineRuntime, Regulator
 from .engine import START, compiled
 from .fused import Products, product_of
 from .host import issue_us
 from .irregular import mixed, seeds, spread, uniform
 from .kinds import ROWS, SiliconKind
-from .passes import Pass, Variation, seconds
+from .passes import CodePass, Variation, seconds
 from .power import idle_w, pass_energy_j
 
 _LEAST_SUPPLY = 0.25  # assumed: least share of the bandwidth for the GPU
@@ -27,7 +27,7 @@ _OF_BOARD, _OF_CLOCKS, _OF_OPERANDS, _OF_ISSUE = 11, 12, 13, 14
 
 
 @dataclass(frozen=True)
-class Around:
+class KernelConditions:
     """Surroundings of a kernel.
 
     Attributes:
@@ -44,10 +44,10 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Felt:
+class PassConditions:
     """Pass at given clocks: effective clocks, remaining bandwidth, and unexplained factor on its time."""
 
-    work: Pass
+    work: CodePass
     clocks: Clocks
     supply: Array | float = 1.0
     longer: Array | float = 1.0
@@ -68,7 +68,7 @@ class Behaviour:
     def prepared(self, network: Network) -> Network:
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
-    def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
+    def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[CodePass]:
         """Passes of invocations of one kind. Raises TwinError."""
         product = product_of(kind)
         result = self._products.passes(product, calls) if product else self._row(kind).work(self.chip, calls)
@@ -95,8 +95,13 @@ class Behaviour:
         return row
 
     def felt(
-        self, work: Pass, clocks: Clocks, calls: Sequence[KernelInvocation], rows: NDArray[np.intp], around: Around
-    ) -> Felt:
+        self,
+        work: CodePass,
+        clocks: Clocks,
+        calls: Sequence[KernelInvocation],
+        rows: NDArray[np.intp],
+        around: KernelConditions,
+    ) -> PassConditions:
         """Rows of a pass, each at its clocks; ``rows`` index their calls."""
         exact, near = (mixed(one, self.chip.seed) for one in seeds(calls))
         here = exact[rows]
@@ -108,9 +113,9 @@ class Behaviour:
         )
         work = replace(work, toggling=work.toggling * self._activity(here, around))
         supply = self._supply(clocks, around)
-        return Felt(work, self._limited(work, clocks, supply, around), supply, longer)
+        return PassConditions(work, self._limited(work, clocks, supply, around), supply, longer)
 
-    def _activity(self, shape: NDArray[np.uint64], around: Around) -> Array | float:
+    def _activity(self, shape: NDArray[np.uint64], around: KernelConditions) -> Array | float:
         operands = self._detail.operands
         if around.zeros:
             return 1.0 - operands.share
@@ -119,7 +124,7 @@ class Behaviour:
         kept = operands.inside + (1.0 - operands.inside) * uniform(mixed(shape, _OF_OPERANDS))
         return 1.0 - operands.share * (1.0 - kept)
 
-    def _supply(self, clocks: Clocks, around: Around) -> Array:
+    def _supply(self, clocks: Clocks, around: KernelConditions) -> Array:
         refresh = self._detail.refresh
         left = 1.0 - refresh.time * self._more_often(around.temperature_c) - around.bytes_s / self._peak(clocks)
         return np.asarray(np.maximum(left, _LEAST_SUPPLY))
@@ -135,7 +140,7 @@ class Behaviour:
         refresh = self._detail.refresh
         return float(np.interp(temperature_c, refresh.celsius, refresh.rate)) - 1.0
 
-    def _limited(self, work: Pass, clocks: Clocks, supply: Array, around: Around) -> Clocks:
+    def _limited(self, work: CodePass, clocks: Clocks, supply: Array, around: KernelConditions) -> Clocks:
         limit = self._detail.limiter
         if limit is None:
             return clocks
@@ -185,7 +190,7 @@ class Behaviour:
         return result
 
 
-def _engine(chip: Chip, detail: Detail, name: str, dtype: str) -> Engine | None:
+def _engine(chip: Chip, detail: ChipDetails, name: str, dtype: str) -> EngineRuntime | None:
     if not name:
         return None
     engine = detail.engines.get(name)

@@ -21,7 +21,7 @@ from ...errors import TwinError
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineRuntime:
     """Runtime that compiles a network before running it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Irregular:
+class LibraryUnevenness:
     """Unevenness of a library's choices, as standard deviations of log time.
 
     Attributes:
@@ -64,7 +64,7 @@ class Irregular:
 
 
 @dataclass(frozen=True)
-class Limiter:
+class CurrentLimiter:
     """Over-current protection that removes GPU pulses unseen by its clock.
 
     Attributes:
@@ -124,7 +124,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Detail:
+class ChipDetails:
     """Details of a chip.
 
     Attributes:
@@ -141,7 +141,7 @@ class Detail:
 
     tensor_types: tuple[str, ...]
     narrow_types: tuple[str, ...]
-    irregular: Mapping[str, Irregular]
+    irregular: Mapping[str, LibraryUnevenness]
     issue_spread: float
     timing_s: float
     timing_cycles: float
@@ -149,12 +149,12 @@ class Detail:
     operands: Operands
     refresh: Refresh
     traffic: Traffic
-    engines: Mapping[str, Engine]
+    engines: Mapping[str, EngineRuntime]
     spread: Mapping[str, float] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
     batched: float = 0.0
     regulators: Mapping[str, Regulator] = field(default_factory=dict)
-    limiter: Limiter | None = None
+    limiter: CurrentLimiter | None = None
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -193,7 +193,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemorySystem:
     """DRAM behind a fabric at the GPU clock.
 
     Attributes:
@@ -217,7 +217,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Start:
+class KernelStart:
     """Start of a kernel, ``gap`` between queued ones, and host round trip."""
 
     start_s: float
@@ -229,7 +229,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Curve:
+class VoltageCurve:
     """Voltage of a rail over its clock: flat up to a knee, then rising by the regulator's steps."""
 
     volts: float
@@ -241,7 +241,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Levels:
+class VoltageLevels:
     """Rail with few levels, tied to the memory clock."""
 
     emc_hz: tuple[float, ...]
@@ -251,9 +251,9 @@ class Levels:
 
 @dataclass(frozen=True)
 class Voltages:
-    gpu: Curve
-    cpu: Curve
-    soc: Levels
+    gpu: VoltageCurve
+    cpu: VoltageCurve
+    soc: VoltageLevels
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Energies:
 
 
 @dataclass(frozen=True)
-class Steps:
+class PowerSteps:
     """Power over the memory clock, linear between the given clocks."""
 
     emc_hz: tuple[float, ...]
@@ -280,7 +280,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdlePower:
     """Idle power: leakage at 1 V and 45 degrees, constants, and energy per cycle."""
 
     gpu_leakage_w: float
@@ -293,13 +293,13 @@ class Idle:
     soc_cycle_j: float  # per memory clock
     dram_w: float
     dram_cycle_j: float
-    dram_levels: Steps  # on top of both
+    dram_levels: PowerSteps  # on top of both
     cv_w: float
     other_w: float
 
 
 @dataclass(frozen=True)
-class Host:
+class HostProcessor:
     """Issuing CPU, relative to the reference (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
@@ -316,7 +316,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Rate:
+class LaneRate:
     """Multiply-adds per lane and cycle, in plain code and products, and energy relative to single precision."""
 
     vector: float
@@ -324,7 +324,7 @@ class Rate:
     energy: float
 
 
-_SINGLE = Rate(1.0, 1.0, 1.0)
+_SINGLE = LaneRate(1.0, 1.0, 1.0)
 # Assumed, and of every chip so far: no measurement of a real board tells them apart.
 _UNGATED_LEAKAGE = 0.3  # the share of the GPU's leakage that is not of its SMs
 _L2_KEEPS, _L2_LOSES_OVER = 0.55, 1.1  # shares of the L2 up to which nothing is lost, and over which ever more is
@@ -352,21 +352,21 @@ class Chip:
     sm_count: int
     sm_lanes: int
     sm_threads: float
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, LaneRate]
     tensor_cores: bool
     library: Mapping[str, float]
     l2_bytes: int
     l2_floor: float
     l2_bytes_per_cycle: float
-    memory: Memory
-    start: Start
+    memory: MemorySystem
+    start: KernelStart
     voltages: Voltages
     energies: Energies
-    idle: Idle
-    host: Host
+    idle: IdlePower
+    host: HostProcessor
     clusters: tuple[int, ...]
     rails: Mapping[str, Mapping[Domain, float]]
-    detail: Detail
+    detail: ChipDetails
 
     @property
     def lanes(self) -> int:
@@ -383,7 +383,7 @@ class Chip:
         energies = replace(self.energies, active_gpu_j=self.energies.active_gpu_j * share)
         return replace(self, sm_count=sm_count, idle=idle, energies=energies)
 
-    def rate(self, dtype: str) -> Rate:
+    def rate(self, dtype: str) -> LaneRate:
         return self.rates.get(dtype, _SINGLE)
 
     def work(self, kind: str, dtype: str) -> float:

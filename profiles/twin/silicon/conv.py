@@ -15,7 +15,7 @@ import numpy as np
 from ....kernels.network import DTYPE_BYTES, KernelInvocation
 from .chip import Array, Chip
 from .gemm import Gemm, again, gemm
-from .passes import SMALL_BLOCK, VECTOR, Code, Pass
+from .passes import SMALL_BLOCK, VECTOR, CodePass, KernelCode
 
 DEPTHWISE, GROUPED, PLAIN, PRECOMPUTED, IMPLICIT, WINOGRAD, WINOGRAD_STAGED, FFT, TENSOR = range(9)
 _WORKSPACE_BYTES = 256e6  # the heuristics take no algorithm that needs more
@@ -35,18 +35,18 @@ _STAGED_FILTERS, _STAGED_INPUTS, _STAGED_OUTPUTS = 110.0, 130.0, 90.0
 _FFT_OPERATIONS = 2600.0
 _COPY_OPERATIONS, _PART_OPERATIONS = 12.0, 4.0  # for each element that is copied, for each output that is summed up
 # How each kernel's code runs (see Code for the source of the figures), then its further instructions.
-_DIRECT = Code(serial_cycles=300.0, round_trips=2.0, pattern=0.74, streamed=0.05, overlap=2.4, resident=6.0)
+_DIRECT = KernelCode(serial_cycles=300.0, round_trips=2.0, pattern=0.74, streamed=0.05, overlap=2.4, resident=6.0)
 _OUTPUT, _TAP, _LOOPED_TAP = 12.0, 2.4, 4.4  # instructions; filters outside registers are read for each tap
 _ROUND_CYCLES, _MOST_ROUNDS, _TAP_CYCLES = 80.0, 8.0, 22.0
 _TAP_L2 = 0.45  # the share of a window's reads that the L1 does not serve
 _LONE_ISSUE, _HIDDEN_ISSUE = 0.35, 0.55  # use of lanes with few blocks on an SM, and the gain of further ones
 _DIRECT_STRIDED, _DIRECT_ODD = 0.58, 0.88  # bandwidth with a stride; and the share of it with rows that are not aligned
-_PREPARE = Code(0.55, 350.0, pattern=0.66, overlap=2.6, toggling=0.7)
-_TRANSFORM = Code(0.50, 400.0, pattern=0.70, overlap=2.6, toggling=0.75)
-_FINISH = Code(0.50, 350.0, pattern=0.72, overlap=2.6, toggling=0.7)
+_PREPARE = KernelCode(0.55, 350.0, pattern=0.66, overlap=2.6, toggling=0.7)
+_TRANSFORM = KernelCode(0.50, 400.0, pattern=0.70, overlap=2.6, toggling=0.75)
+_FINISH = KernelCode(0.50, 350.0, pattern=0.72, overlap=2.6, toggling=0.7)
 _OFFSETS_CYCLES = 500.0  # to compute the table of offsets
 _FFT_FILTERS_PATTERN, _FFT_PATTERN = 0.55, 0.60
-_BIAS = Code(pattern=0.80, unaligned=0.64, toggling=0.5)
+_BIAS = KernelCode(pattern=0.80, unaligned=0.64, toggling=0.5)
 _BIAS_CYCLES, _BIAS_OPERATIONS = 5.0, 3.0  # for each output
 # The main product: shares of rate and bandwidth under its alignment.
 _ODD_CHANNELS, _ODD_FILTERS, _ODD_PIXELS = 0.88, 0.91, 0.90
@@ -61,7 +61,7 @@ _BATCH_POWER = 0.5  # how fast large batches are approached
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _ConvolutionShape:
     """Columns of convolution parameters, each of shape ``(rows,)``."""
 
     batch: Array
@@ -85,7 +85,7 @@ class _Shape:
     innermost: Array  # whether the image has its channels innermost already
 
     @classmethod
-    def of(cls, chip: Chip, invocations: Sequence[KernelInvocation], innermost: bool) -> _Shape:
+    def of(cls, chip: Chip, invocations: Sequence[KernelInvocation], innermost: bool) -> _ConvolutionShape:
         rows = []
         for call in invocations:
             (batch, channels, height, width), (filters, _, kernel_h, kernel_w) = call.inputs[0], _ints(call, "weight")
@@ -120,9 +120,9 @@ def _int(call: KernelInvocation, name: str) -> int:
     return value
 
 
-def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermost: bool = False) -> list[Pass]:
+def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermost: bool = False) -> list[CodePass]:
     """Passes of two-dimensional convolutions; ``innermost`` channels avoid copies for narrow types."""
-    shape = _Shape.of(chip, invocations, innermost)
+    shape = _ConvolutionShape.of(chip, invocations, innermost)
     way = _choose(chip, shape)
     staged = way == WINOGRAD_STAGED
     fft = way == FFT
@@ -131,7 +131,7 @@ def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermos
     main = _product(chip, shape, way, product, columns).merged(direct, _depthwise(chip, shape))
     outputs = shape.batch * shape.filters * shape.out_h * shape.out_w
     count = len(invocations)
-    bias = Pass.of(
+    bias = CodePass.of(
         count,
         runs=(shape.bias > 0) & ~direct,
         cycles=outputs * _BIAS_CYCLES / chip.lanes,
@@ -150,7 +150,7 @@ def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermos
     ]
 
 
-def _choose(chip: Chip, s: _Shape) -> Array:
+def _choose(chip: Chip, s: _ConvolutionShape) -> Array:
     per_group = s.channels / s.groups
     pixels = s.batch * s.out_h * s.out_w
     taps = s.kernel_h * s.kernel_w
@@ -183,17 +183,17 @@ def _choose(chip: Chip, s: _Shape) -> Array:
     ).astype(np.intp)
 
 
-def _fft_tiles(s: _Shape) -> Array:
+def _fft_tiles(s: _ConvolutionShape) -> Array:
     side = _FFT_SIDE + 1
     return np.asarray(s.batch * np.ceil(s.out_h / (side - s.kernel_h)) * np.ceil(s.out_w / (side - s.kernel_w)))
 
 
-def _copied(s: _Shape, way: Array) -> Array:
+def _copied(s: _ConvolutionShape, way: Array) -> Array:
     narrow = (way == TENSOR) & (s.element < _SINGLE_BYTES)
     return np.asarray(narrow & (s.kernel_h * s.kernel_w > 1) & (s.innermost == 0))
 
 
-def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
+def _dimensions(s: _ConvolutionShape, way: Array) -> tuple[Array, Array, Array, Array]:
     tiles4 = s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)
     tiles2 = s.batch * np.ceil(s.out_h / 2) * np.ceil(s.out_w / 2)
     pixels = s.batch * s.out_h * s.out_w
@@ -206,7 +206,7 @@ def _dimensions(s: _Shape, way: Array) -> tuple[Array, Array, Array, Array]:
     return s.filters / s.groups, columns, k, batch
 
 
-def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
+def _library_product(chip: Chip, s: _ConvolutionShape, way: Array) -> tuple[Gemm, Array]:
     m, n, k, batch = _dimensions(s, way)
     aligned = np.where((s.channels / s.groups) % VECTOR == 0, 1.0, _ODD_CHANNELS)
     aligned *= np.where(s.filters % VECTOR == 0, 1.0, _ODD_FILTERS)
@@ -226,7 +226,7 @@ def _library_product(chip: Chip, s: _Shape, way: Array) -> tuple[Gemm, Array]:
     return replace(product, cycles=cycles, operations=operations, l2_bytes=product.l2_bytes * narrow), n
 
 
-def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
+def _product(chip: Chip, s: _ConvolutionShape, way: Array, product: Gemm, n: Array) -> CodePass:
     m = s.filters / s.groups
     batch = np.where(way == FFT, _FFT_PRODUCTS, _WINOGRAD_PRODUCTS)
     taps = s.kernel_h * s.kernel_w
@@ -247,7 +247,7 @@ def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass
     rows = np.where(s.out_w % 8 == 0, 1.0, _ODD_ROWS)
     others = np.where(spectral, _SPECTRAL_PATTERN, _INDEXED_PATTERN)
     pattern = np.where((way == PLAIN) | (way == TENSOR), _PLAIN_PATTERN, others) * strided * rows
-    return Pass.of(
+    return CodePass.of(
         len(m),
         cycles=product.cycles,
         serial_cycles=product.serial_cycles + np.where(way == WINOGRAD, _WINOGRAD_CYCLES, 0.0),
@@ -262,7 +262,7 @@ def _product(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass
     )
 
 
-def _depthwise(chip: Chip, s: _Shape) -> Pass:
+def _depthwise(chip: Chip, s: _ConvolutionShape) -> CodePass:
     """One thread per output, with filters in registers for common kernel sizes."""
     taps = s.kernel_h * s.kernel_w
     outputs = s.batch * s.filters * s.out_h * s.out_w
@@ -273,7 +273,7 @@ def _depthwise(chip: Chip, s: _Shape) -> Pass:
     busy = np.minimum(1.0, np.ceil(blocks / chip.sm_count) / _DIRECT.resident)
     image = s.element * s.batch * s.channels * s.height * s.width
     footprint = image + s.element * outputs
-    return Pass.of(
+    return CodePass.of(
         len(taps),
         cycles=work
         / chip.lanes
@@ -293,7 +293,7 @@ def _depthwise(chip: Chip, s: _Shape) -> Pass:
     )
 
 
-def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
+def _prepare(chip: Chip, s: _ConvolutionShape, way: Array) -> CodePass:
     """Passes before the product, on every call: offset tables or filter transform."""
     filters = s.channels * s.filters
     offsets, staged, fft = way == PRECOMPUTED, way == WINOGRAD_STAGED, way == FFT
@@ -302,7 +302,7 @@ def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
     read = _SINGLE_BYTES * s.kernel_h * s.kernel_w * filters
     moved = np.where(offsets, 0.0, written + read)
     operations = np.select([staged, fft, fused], [_STAGED_FILTERS, _FFT_OPERATIONS, _FUSED_FILTERS], 0.0) * filters
-    return Pass.of(
+    return CodePass.of(
         len(filters),
         runs=offsets | staged | fft | fused,
         cycles=operations / chip.lanes / _PREPARE.issue,
@@ -317,7 +317,7 @@ def _prepare(chip: Chip, s: _Shape, way: Array) -> Pass:
     )
 
 
-def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
+def _transform(chip: Chip, s: _ConvolutionShape, way: Array, runs: Array) -> CodePass:
     """Input transform (staged Winograd and FFT), or copy to innermost channels (tensor cores)."""
     fft, tensor = way == FFT, _copied(s, way)
     tiles = np.where(fft, _fft_tiles(s), s.batch * np.ceil(s.out_h / 4) * np.ceil(s.out_w / 4)) * s.channels
@@ -325,7 +325,7 @@ def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
     read = s.element * pixels
     moved = np.where(tensor, 2.0 * read, tiles * np.where(fft, _FFT_BYTES, _STAGED_BYTES) + read)
     operations = np.where(tensor, _COPY_OPERATIONS * pixels, tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_INPUTS))
-    return Pass.of(
+    return CodePass.of(
         len(read),
         runs=runs > 0,
         cycles=operations / chip.lanes / _TRANSFORM.issue,
@@ -339,7 +339,7 @@ def _transform(chip: Chip, s: _Shape, way: Array, runs: Array) -> Pass:
     )
 
 
-def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
+def _finish(chip: Chip, s: _ConvolutionShape, way: Array, product: Gemm, n: Array) -> CodePass:
     """Passes after the product: inverse transform, sum over a split depth, copy back."""
     m = s.filters
     fft, staged, tensor = way == FFT, way == WINOGRAD_STAGED, _copied(s, way)
@@ -351,7 +351,7 @@ def _finish(chip: Chip, s: _Shape, way: Array, product: Gemm, n: Array) -> Pass:
     transformed = tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_OUTPUTS)
     operations = np.where(spectral, transformed, outputs * (_PART_OPERATIONS + product.split))
     direct = way == DEPTHWISE
-    return Pass.of(
+    return CodePass.of(
         len(m),
         runs=(spectral | tensor | (product.split > 1)) & ~direct,
         cycles=operations / chip.lanes / _FINISH.issue,

@@ -8,7 +8,7 @@ from math import prod
 
 from ....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
 from ...errors import TwinError
-from .chip import Engine
+from .chip import EngineRuntime
 from .fused import PRODUCTS
 
 START = HostOp("engine", "")
@@ -24,7 +24,7 @@ class _Unit:
     members: list[int] = field(default_factory=list)
 
 
-def compiled(network: Network, engine: Engine, dtype: str) -> Network:
+def compiled(network: Network, engine: EngineRuntime, dtype: str) -> Network:
     """Launches of a network under an engine. Raises TwinError without its data flow."""
     launches, reads = network.launches, network.reads
     if launches and not reads:
@@ -49,7 +49,7 @@ def compiled(network: Network, engine: Engine, dtype: str) -> Network:
 
 
 def _past_dropped(
-    launches: tuple[KernelInvocation, ...], reads: tuple[tuple[int, ...], ...], engine: Engine
+    launches: tuple[KernelInvocation, ...], reads: tuple[tuple[int, ...], ...], engine: EngineRuntime
 ) -> list[list[tuple[int, ...]]]:
     sources: list[list[tuple[int, ...]]] = []
     for number in range(len(launches)):
@@ -69,7 +69,7 @@ def _host_of(
     launches: tuple[KernelInvocation, ...],
     unit_of: dict[int, _Unit],
     readers: dict[int, int],
-    engine: Engine,
+    engine: EngineRuntime,
 ) -> _Unit | None:
     """Unit that absorbs a launch: the last one without another reader, if both make as many elements.
 
@@ -91,7 +91,7 @@ def _made(
     launches: tuple[KernelInvocation, ...],
     sources: list[list[tuple[int, ...]]],
     unit_of: dict[int, _Unit],
-    engine: Engine,
+    engine: EngineRuntime,
     dtype: str,
 ) -> KernelInvocation:
     root = launches[unit.root]

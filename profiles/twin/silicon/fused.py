@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
-from .chip import Chip, Detail, Engine
+from .chip import Chip, ChipDetails, EngineRuntime
 from .conv import convolution
 from .kinds import COSTS, flat
-from .passes import Pass, column, element
+from .passes import CodePass, column, element
 from .products import matmul
 
 MEMBERS = {"relu": ("relu",), "add_relu": ("add", "relu")}
@@ -43,10 +43,10 @@ class Products:
     """Products of one chip under a framework, or under an engine."""
 
     chip: Chip
-    detail: Detail
-    engine: Engine | None
+    detail: ChipDetails
+    engine: EngineRuntime | None
 
-    def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[Pass]:
+    def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[CodePass]:
         if kind == "matmul":
             return self._finished(matmul(self.chip, calls), calls, bias=0)
         images = [flat(call) if kind != "conv2d" else call for call in calls]
@@ -56,7 +56,7 @@ class Products:
         merged = parts[0] if len(parts) == 1 else [one.merged(tensor, other) for one, other in zip(*parts, strict=True)]
         return self._finished([self._narrow(work, calls, tensor) for work in merged], calls, bias=len(merged) - 1)
 
-    def _narrow(self, work: Pass, calls: Sequence[KernelInvocation], tensor: NDArray[np.bool_]) -> Pass:
+    def _narrow(self, work: CodePass, calls: Sequence[KernelInvocation], tensor: NDArray[np.bool_]) -> CodePass:
         narrow = np.array([call.dtype in self.detail.narrow_types for call in calls]) & ~tensor
         if not narrow.any():
             return work
@@ -72,7 +72,7 @@ class Products:
             cold_bytes=work.cold_bytes * bytes_each,
         )
 
-    def _finished(self, passes: list[Pass], calls: Sequence[KernelInvocation], bias: int) -> list[Pass]:
+    def _finished(self, passes: list[CodePass], calls: Sequence[KernelInvocation], bias: int) -> list[CodePass]:
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:

@@ -12,39 +12,52 @@ import numpy as np
 
 from ....kernels.network import KernelInvocation
 from .chip import Chip
-from .passes import BLOCK, SMALL_BLOCK, VECTOR, WARP, Code, Pass, column, element, number, read_elements, tail, utilisation
+from .passes import (
+    BLOCK,
+    SMALL_BLOCK,
+    VECTOR,
+    WARP,
+    CodePass,
+    KernelCode,
+    column,
+    element,
+    number,
+    read_elements,
+    tail,
+    utilisation,
+)
 
-Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[Pass]]
+Family: TypeAlias = Callable[[Chip, Sequence[KernelInvocation]], list[CodePass]]
 """Passes of invocations of one kind."""
 
 # How each kernel's code runs (see Code for the source of the figures), then its further instructions. Instructions and
 # bytes are for each element, cycles for the launch.
-_POINTWISE = Code(0.55, 250.0, pattern=0.95, unaligned=0.74, streamed=0.02, overlap=3.6, toggling=0.62)
+_POINTWISE = KernelCode(0.55, 250.0, pattern=0.95, unaligned=0.74, streamed=0.02, overlap=3.6, toggling=0.62)
 _ACCESS = 3.0  # instructions of a load and a store
 _VECTOR_INDEX, _SCALAR_INDEX, _SCALAR_WORK = 1.5, 9.0, 1.3  # instructions of indexing; how many more without vectors
 _STREAM_LOSS = 0.04  # of the bandwidth, for each operand after the first
-_BATCH_NORM = Code(0.50, 2200.0, 1.0, pattern=0.60, unaligned=0.48, streamed=0.02, toggling=0.78, resident=4.0)
+_BATCH_NORM = KernelCode(0.50, 2200.0, 1.0, pattern=0.60, unaligned=0.48, streamed=0.02, toggling=0.78, resident=4.0)
 _NORMALIZE, _NORMALIZE_SCALAR = 9.0, 13.0  # instructions, with and without vectors
 _CHANNEL_CYCLES, _TURN_CYCLES, _MOST_TURNS = 26.0, 12.0, 30.0  # to fetch a channel's statistics; for each walk of a plane
 _STATISTICS_L2_BYTES, _STATISTICS_BYTES = 128.0, 16.0  # for each channel, four floats: in L2 sectors, from DRAM
-_CAT = Code(0.55, 5000.0, 2.0, pattern=0.98, unaligned=0.80, streamed=0.02, overlap=2.8, toggling=0.60)
+_CAT = KernelCode(0.55, 5000.0, 2.0, pattern=0.98, unaligned=0.80, streamed=0.02, overlap=2.8, toggling=0.60)
 _GATHER, _IDLE_GATHER, _IDLE_LOSS = 26.0, 3.0, 0.05  # instructions of busy and of idle threads, and the cost of the latter
 _TENSOR_CYCLES, _TENSORS = 400.0, 16.0  # to read a tensor's description; tensors in a launch
-_POOL = Code(0.50, 350.0, 1.0, pattern=0.96, unaligned=0.84, streamed=0.03, overlap=2.6, toggling=0.66)
+_POOL = KernelCode(0.50, 350.0, 1.0, pattern=0.96, unaligned=0.84, streamed=0.03, overlap=2.6, toggling=0.66)
 _OUTPUT, _WINDOW = 14.0, 3.0  # instructions of an output, and of each element of its window
 _WINDOW_CYCLES, _MOST_WINDOW, _WINDOW_L2 = 30.0, 49.0, 0.5  # for each element of a window; its share that L1 does not serve
 _INDEX_BYTES = 8.0  # the int64 argmax of a maximum is written, too
 _ROW_WORK, _PADDED_WORK = 0.85, 0.15  # the shares of a warp's work that do not and do depend on how full it is
-_ADAPTIVE_POOL = Code(0.30, 700.0, 2.0, pattern=0.50, streamed=0.03, overlap=2.3, toggling=0.6)
+_ADAPTIVE_POOL = KernelCode(0.30, 700.0, 2.0, pattern=0.50, streamed=0.03, overlap=2.3, toggling=0.6)
 _SPOT, _SPOT_WINDOW = 60.0, 9.0  # as for pools
 _SPOT_CYCLES, _MOST_SPOT_WINDOW = 40.0, 200.0
 _SPOT_L2, _SPOT_BUSY = 1.4, 0.6  # reads for each byte; the share of instructions that are not of idle threads
-_REDUCE = Code(0.45, 600.0, 1.0, pattern=0.70, streamed=0.03, overlap=2.8, toggling=0.6)
+_REDUCE = KernelCode(0.45, 600.0, 1.0, pattern=0.70, streamed=0.03, overlap=2.8, toggling=0.6)
 _REDUCTION, _STEP_CYCLES, _REDUCED = 6.0, 60.0, 4.0  # instructions; for each step of the tree; outputs of a block
 _TREE, _STRETCH, _MOST_TRIPS = 1024.0, 4096.0, 8.0  # elements that one tree takes, and that one round trip brings
-_ROWWISE = Code(0.45, 900.0, 2.0, pattern=0.66, overlap=2.8, toggling=0.7)
+_ROWWISE = KernelCode(0.45, 900.0, 2.0, pattern=0.66, overlap=2.8, toggling=0.7)
 _ROW_STEP_CYCLES, _ROWS_PER_SM = 50.0, 4.0  # for each step of a row's tree; rows that an SM keeps in the L2
-_COPY = Code(0.55, 400.0, 1.0, streamed=0.03, overlap=2.6, toggling=0.55)
+_COPY = KernelCode(0.55, 400.0, 1.0, streamed=0.03, overlap=2.6, toggling=0.55)
 _MOVE = 30.0  # instructions
 _LONG, _SHORT = 32, 8  # elements in a row that still make full accesses, and that make a sector
 _COPY_PATTERN = (0.70, 0.55, 0.32)  # of long rows, of short ones, of single elements
@@ -61,7 +74,7 @@ def rowwise(readings: float, instructions: float) -> Family:
     return partial(_rowwise, readings, instructions)
 
 
-def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Elementwise arithmetic: four elements per thread if all is aligned without broadcast."""
     code = _POINTWISE
     elements = column(calls, lambda call: prod(call.output))
@@ -73,7 +86,7 @@ def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Seque
     executed = elements * np.where(vectors, work + _VECTOR_INDEX, work * _SCALAR_WORK + _SCALAR_INDEX)
     streams = column(calls, lambda call: len(call.inputs))
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=executed / chip.lanes / code.issue * tail(chip, blocks, code.resident),
             serial_cycles=code.serial_cycles,
@@ -89,7 +102,7 @@ def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Seque
     ]
 
 
-def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Inference batch norm: a block per plane, so small or odd planes leave threads idle."""
     code = _BATCH_NORM
     channels = column(calls, lambda call: call.output[0] * (call.output[1] if len(call.output) > 1 else 1))
@@ -104,7 +117,7 @@ def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     instructions = elements * np.where(vectors, _NORMALIZE, _NORMALIZE_SCALAR) * np.sqrt(idle)
     blocks = np.ceil(channels * threads / BLOCK)
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=instructions / chip.lanes / code.issue * tail(chip, blocks, code.resident)
             + channels / chip.sm_count * _CHANNEL_CYCLES,
@@ -121,7 +134,7 @@ def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Concatenation: one launch copies several tensors, in grids for the largest."""
     code = _CAT
     size = column(calls, element)
@@ -137,7 +150,7 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     whole = inner % VECTOR == 0
     batches = np.ceil(inputs / _TENSORS)
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=instructions / chip.lanes / code.issue,
             serial_cycles=code.serial_cycles * batches + _TENSOR_CYCLES * inputs,
@@ -154,7 +167,7 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Window pooling: one thread per output, overlaps from the caches."""
     code = _POOL
     windows = column(calls, _window)
@@ -168,7 +181,7 @@ def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     warps = np.ceil(width / WARP) * WARP / width
     blocks = np.ceil(outputs / SMALL_BLOCK)
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=instructions
             / chip.lanes
@@ -194,7 +207,7 @@ def _window(call: KernelInvocation) -> float:
     return float(kernel) ** 2 if isinstance(kernel, (int, float)) else 1.0
 
 
-def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Adaptive pooling: a block per plane, serial windows."""
     code = _ADAPTIVE_POOL
     planes = column(calls, lambda call: prod(call.output[:-2]))
@@ -205,7 +218,7 @@ def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     moved = (image + planes * spots) * size
     instructions = planes * (np.ceil(spots / WARP) * WARP) * (_SPOT + _SPOT_WINDOW * window)
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=instructions / chip.lanes / code.issue * tail(chip, planes, code.resident),
             serial_cycles=code.serial_cycles + _SPOT_CYCLES * np.minimum(window, _MOST_SPOT_WINDOW),
@@ -220,7 +233,7 @@ def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Reductions: a warp or a block per output, then a tree."""
     code = _REDUCE
     outputs = column(calls, lambda call: max(prod(call.output), 1))
@@ -231,7 +244,7 @@ def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     steps = np.ceil(np.log2(np.minimum(length, _TREE) + 1.0))
     instructions = outputs * np.ceil(length / WARP) * WARP * _REDUCTION
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=instructions / chip.lanes / code.issue * tail(chip, np.ceil(outputs / _REDUCED), code.resident),
             serial_cycles=code.serial_cycles + _STEP_CYCLES * steps,
@@ -246,7 +259,7 @@ def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ]
 
 
-def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Softmax and norms: a block per row, read more than once."""
     code = _ROWWISE
     elements = column(calls, lambda call: prod(call.output))
@@ -256,7 +269,7 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
     moved = 2.0 * elements * size
     row_bytes = length * size * chip.sm_count * _ROWS_PER_SM
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=elements * work / chip.lanes / code.issue * tail(chip, rows, code.resident),
             serial_cycles=code.serial_cycles + _ROW_STEP_CYCLES * np.log2(length + 1.0),
@@ -271,7 +284,7 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
     ]
 
 
-def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Copy with another order of dimensions: one side is strided."""
     code = _COPY
     long, short, single = _COPY_PATTERN
@@ -280,7 +293,7 @@ def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     row = column(calls, lambda call: call.output[-1] if call.output else 1)
     moved = 2.0 * elements * size
     return [
-        Pass.of(
+        CodePass.of(
             len(calls),
             cycles=elements * _MOVE / chip.lanes / code.issue,
             serial_cycles=code.serial_cycles,

@@ -20,7 +20,7 @@ from .chip import Array, Chip
 from .conv import convolution
 from .kernels import Family, adaptive_pool, batch_norm, cat, copy, pool, reduce, rowwise
 from .kernels import pointwise as pointwise_of
-from .passes import Pass, column, element, number
+from .passes import CodePass, column, element, number
 from .products import attention, matmul, transposed
 
 
@@ -53,7 +53,7 @@ _PLAIN, _MODERATE, _DEAR = 2.0, 8.0, 24.0
 _LAST_DIMENSIONS = 2
 
 
-def _convolved(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _convolved(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return convolution(chip, [flat(call) for call in calls])
 
 
@@ -83,7 +83,7 @@ def _of_length(value: Any, length: int) -> tuple[int, ...]:
     return values if len(values) == length else values[:1] * length
 
 
-def _joined(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _joined(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Pointwise operators as one launch: all instructions, external bytes."""
     work = column(calls, lambda call: sum(_instructions(kind) for kind in _members(call)))
     whole = pointwise(0.0)(chip, calls)[0]
@@ -108,7 +108,7 @@ def _instructions(kind: str) -> float:
     raise TwinError(f"simulated silicon knows no pointwise kernel {kind!r} that could be fused; valid: {', '.join(COSTS)}")
 
 
-def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Recurrent layer in one launch: a product per step, in sequence."""
     steps, products = [], []
     for call in calls:
@@ -124,10 +124,10 @@ def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> lis
     return [_times(work, many) for work in matmul(chip, products)]
 
 
-def _times(work: Pass, many: Array) -> Pass:
+def _times(work: CodePass, many: Array) -> CodePass:
     scaled = ("cycles", "serial_cycles", "round_trips", "l2_bytes", "dram_bytes", "operations")
     values = {field.name: getattr(work, field.name) for field in fields(work)}
-    return Pass(**{name: value * many if name in scaled else value for name, value in values.items()})
+    return CodePass(**{name: value * many if name in scaled else value for name, value in values.items()})
 
 
 def _alike(names: str, work: Family, call_us: float | None = None) -> Iterator[tuple[str, SiliconKind]]:

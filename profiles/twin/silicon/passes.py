@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....kernels.network import DTYPE_BYTES, KernelInvocation
-from .chip import Array, Chip, Clocks, Curve, Memory
+from .chip import Array, Chip, Clocks, MemorySystem, VoltageCurve
 
 _TRIM_HZ = 60e6
 _TRIMS = 25
@@ -70,7 +70,7 @@ def _steps(volts: Array, millivolts: float) -> Array:
     return np.asarray(np.ceil(volts / step - _ROUNDING) * step)
 
 
-def _curve(curve: Curve, hz: Array) -> Array:
+def _curve(curve: VoltageCurve, hz: Array) -> Array:
     above = np.maximum(hz - curve.knee_hz, 0.0) / curve.span_hz
     return np.asarray(curve.volts + curve.linear * above + curve.square * above**2)
 
@@ -94,7 +94,7 @@ def soc_volts(chip: Chip, emc_hz: Array, node: Variation) -> Array:
 _FABRIC_LEAST = 0.35  # assumed: share of the fabric's rate with the worst access pattern
 
 
-def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
+def bandwidth(memory: MemorySystem, gpu_hz: Array, emc_hz: Array, pattern: Array) -> Array:
     """Sustained bytes/s; ``pattern`` is the share of a plain stream's rate."""
     if memory.sensitivity != 1.0:
         pattern = pattern**memory.sensitivity
@@ -104,7 +104,7 @@ def bandwidth(memory: Memory, gpu_hz: Array, emc_hz: Array, pattern: Array) -> A
     return np.asarray(dram / (1.0 + ratio**memory.corner) ** (1 / memory.corner))
 
 
-def round_trip(memory: Memory, gpu_hz: Array, emc_hz: Array) -> Array:
+def round_trip(memory: MemorySystem, gpu_hz: Array, emc_hz: Array) -> Array:
     """Seconds of an SM's load that misses everywhere."""
     return np.asarray(memory.latency_s + memory.latency_gpu_cycles / gpu_hz + memory.latency_emc_cycles / emc_hz)
 
@@ -163,7 +163,7 @@ _SHORTEST_S = 1e-12  # shortest pass, against division by zero
 
 
 @dataclass(frozen=True)
-class Code:
+class KernelCode:
     """Constants of a kernel's code.
 
     Fitted together so that ten networks on the AGX Xavier take the times of MIRAGE's Table 1
@@ -193,7 +193,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Pass:
+class CodePass:
     """One launch of device code, for n invocations at once; arrays of shape ``(n,)``.
 
     Attributes:
@@ -203,7 +203,7 @@ class Pass:
         dram_bytes: DRAM bytes of a repeated kernel.
         cold_bytes: further DRAM bytes without parameters in the L2.
         operations: executed lane operations, for energy.
-        serial_cycles, round_trips, pattern, overlap, toggling: see :class:`Code`.
+        serial_cycles, round_trips, pattern, overlap, toggling: see :class:`KernelCode`.
     """
 
     runs: NDArray[np.bool_]
@@ -234,7 +234,7 @@ class Pass:
         overlap: ArrayLike = 3.0,
         operations: ArrayLike = 0.0,
         toggling: ArrayLike = 1.0,
-    ) -> Pass:
+    ) -> CodePass:
         def column(value: ArrayLike) -> Array:
             return np.broadcast_to(np.asarray(value, np.float64), (count,))
 
@@ -247,14 +247,14 @@ class Pass:
     def moved(self, *, cold: bool) -> Array:
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
 
-    def rows(self, index: NDArray[np.intp]) -> Pass:
-        return Pass(*(getattr(self, name)[index] for name in Pass.__dataclass_fields__))
+    def rows(self, index: NDArray[np.intp]) -> CodePass:
+        return CodePass(*(getattr(self, name)[index] for name in CodePass.__dataclass_fields__))
 
-    def merged(self, where: NDArray[np.bool_], other: Pass) -> Pass:
-        return Pass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in Pass.__dataclass_fields__))
+    def merged(self, where: NDArray[np.bool_], other: CodePass) -> CodePass:
+        return CodePass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in CodePass.__dataclass_fields__))
 
 
-def seconds(work: Pass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:
+def seconds(work: CodePass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:
     """GPU time of a pass; ``supply`` is the remaining share of the bandwidth."""
     gpu, emc = clocks.gpu_hz, clocks.emc_hz
     moved = work.moved(cold=cold)
@@ -273,5 +273,5 @@ def gap_seconds(clocks: Clocks, chip: Chip, node: Variation) -> Array:
     return np.asarray(node.launch * (chip.start.gap_s + chip.start.gap_cycles / clocks.gpu_hz))
 
 
-def launches(passes: Sequence[Pass]) -> Array:
+def launches(passes: Sequence[CodePass]) -> Array:
     return np.asarray(sum(work.runs.astype(np.float64) for work in passes))

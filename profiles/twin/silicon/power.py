@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks
-from .passes import Pass, Variation, cpu_volts, gpu_volts, soc_volts
+from .passes import CodePass, Variation, cpu_volts, gpu_volts, soc_volts
 
 BUSY_DOMAINS = ("gpu", "soc", "dram")
 """Domains loaded by a kernel."""
@@ -58,7 +58,9 @@ def cpu_idle_w(chip: Chip, cluster_hz: Sequence[Array], node: Variation, tempera
     return np.asarray(leakage + chip.idle.cpu_w + chip.idle.cpu_cycle_j * volts**2 * toggling)
 
 
-def pass_energy_j(work: Pass, busy_s: Array, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool) -> dict[str, Array]:
+def pass_energy_j(
+    work: CodePass, busy_s: Array, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool
+) -> dict[str, Array]:
     """Energy above idle of a pass of ``busy_s``, by domain."""
     costs = chip.energies
     gpu = gpu_volts(chip, clocks.gpu_hz, node) ** 2

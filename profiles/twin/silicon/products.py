@@ -11,30 +11,30 @@ import numpy as np
 from ....kernels.network import KernelInvocation
 from .chip import Array, Chip
 from .gemm import Gemm, again, gemm
-from .passes import VECTOR, WARP, Code, Pass, column, element, number, rates, tail, utilisation
+from .passes import VECTOR, WARP, CodePass, KernelCode, column, element, number, rates, tail, utilisation
 
 # How each kernel's code runs (see Code for the source of the figures), then its further instructions.
-_ROW = Code(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)
+_ROW = KernelCode(serial_cycles=650.0, round_trips=1.0, pattern=0.84, unaligned=0.82, streamed=0.01, overlap=4.0, toggling=0.66)
 _ROW_CYCLES, _ROW_SCALAR_CYCLES, _ROW_OPERATIONS = 1.9, 2.2, 2.2  # of a lane for each multiply-add, with and without vectors
 _ROW_OUTPUTS = 8.0  # outputs of a block, a warp each
 _ROW_LOADS = 1.5  # loads that a thread has under way
-_TILED = Code(round_trips=1.0, pattern=0.82, streamed=0.02, overlap=3.2, toggling=1.05)
+_TILED = KernelCode(round_trips=1.0, pattern=0.82, streamed=0.02, overlap=3.2, toggling=1.05)
 _TILED_SETTLING = 0.035  # by how much less toggles with each step to a smaller tile
 _UNALIGNED_PRODUCT = 0.86  # the share of peak that is left without vector loads
-_REDUCTION = Code(toggling=0.6)
+_REDUCTION = KernelCode(toggling=0.6)
 _REDUCTION_CYCLES, _REDUCTION_OPERATIONS = 6.0, 2.0  # for each output
-_BIAS = Code(toggling=0.5)
+_BIAS = KernelCode(toggling=0.5)
 _BIAS_CYCLES = 4.0  # for each output
-_SOFTMAX = Code(0.45, 900.0, 2.0, pattern=0.66, toggling=0.7)
+_SOFTMAX = KernelCode(0.45, 900.0, 2.0, pattern=0.66, toggling=0.7)
 _SOFTMAX_OPERATIONS = 24.0  # for each score
 _ATTENTION_PATTERN, _COLUMNS_PATTERN = 0.75, 0.74
 _SINGLE_BYTES = 4.0
-_SCATTER = Code(0.5, 400.0, 1.0, pattern=0.6, toggling=0.6)
+_SCATTER = KernelCode(0.5, 400.0, 1.0, pattern=0.6, toggling=0.6)
 _ADDITION, _OUTPUT = 6.0, 30.0  # instructions for each element of a column, and of the image
 _COLUMNS_ALIGNED, _COLUMNS_UNALIGNED = 0.9, 0.8  # the share of peak that the layout of the columns leaves
 
 
-def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Products: a row vector streams the matrix once, taller ones are tiled."""
     m, k = column(calls, lambda call: number(call, "m", 1)), column(calls, lambda call: number(call, "k", 1))
     n, batch = column(calls, lambda call: number(call, "n", 1)), column(calls, lambda call: number(call, "batch", 1))
@@ -48,7 +48,7 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     blocks = np.ceil(n / _ROW_OUTPUTS) * batch
     operations = m * n * k * batch
     aligned = k % VECTOR == 0
-    row = Pass.of(
+    row = CodePass.of(
         len(calls),
         cycles=operations / chip.lanes * np.where(aligned, _ROW_CYCLES, _ROW_SCALAR_CYCLES) * tail(chip, blocks, _ROW.resident),
         serial_cycles=_ROW.serial_cycles,
@@ -64,7 +64,7 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     )
     product = gemm(chip, m, n, k, batch, np.where(aligned & (n % VECTOR == 0), 1.0, _UNALIGNED_PRODUCT), may_split=True)
     read = matrix * again(chip, product.down, matrix) + vectors * again(chip, product.across, vectors)
-    tiled = Pass.of(
+    tiled = CodePass.of(
         len(calls),
         cycles=product.cycles * narrow,
         serial_cycles=product.serial_cycles,
@@ -78,7 +78,7 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
         toggling=_TILED.toggling - _TILED_SETTLING * product.tile,
     )
     parts = outputs * (product.split + 1.0)
-    reduction = Pass.of(
+    reduction = CodePass.of(
         len(calls),
         runs=(m > 1) & (product.split > 1),
         cycles=outputs * _REDUCTION_CYCLES / chip.lanes,
@@ -88,7 +88,7 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
         toggling=_REDUCTION.toggling,
     )
     # The bias is copied over the output first; the product then adds to it.
-    start = Pass.of(
+    start = CodePass.of(
         len(calls),
         runs=bias > 0,
         cycles=m * n * _BIAS_CYCLES / chip.lanes,
@@ -100,8 +100,8 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [start, tiled.merged(m == 1, row), reduction]
 
 
-def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
-    return Pass.of(
+def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> CodePass:
+    return CodePass.of(
         len(moved),
         cycles=product.cycles,
         serial_cycles=product.serial_cycles,
@@ -113,7 +113,7 @@ def _whole(chip: Chip, product: Gemm, moved: Array, pattern: float) -> Pass:
     )
 
 
-def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     query = [call.inputs[0] for call in calls]
     keys = np.array([call.inputs[1][-2] if len(call.inputs) > 1 else call.inputs[0][-2] for call in calls], np.float64)
     heads = np.array([prod(shape[:-2]) for shape in query], np.float64)
@@ -132,7 +132,7 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     ):
         result.append(_whole(chip, product, _SINGLE_BYTES * (inside + outside), _ATTENTION_PATTERN))
     moved = 2.0 * _SINGLE_BYTES * scores
-    middle = Pass.of(
+    middle = CodePass.of(
         len(calls),
         cycles=scores * _SOFTMAX_OPERATIONS / chip.lanes / _SOFTMAX.issue,
         serial_cycles=_SOFTMAX.serial_cycles,
@@ -146,7 +146,7 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     return [result[0], middle, result[1]]
 
 
-def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
+def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     """Transposed convolution: a product into columns, scattered into the image."""
 
     def dimensions(call: KernelInvocation) -> tuple[float, float, float, float]:
@@ -161,7 +161,7 @@ def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[Pass]:
     columns = _SINGLE_BYTES * m * n * groups
     moved = columns + _SINGLE_BYTES * k * (m + n) * groups
     main = _whole(chip, product, moved, _COLUMNS_PATTERN)
-    scatter = Pass.of(
+    scatter = CodePass.of(
         len(calls),
         cycles=(m * n * groups * _ADDITION + outputs * _OUTPUT) / chip.lanes / _SCATTER.issue,
         serial_cycles=_SCATTER.serial_cycles,

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from ....kernels.network import Call, KernelInvocation, Network
 from ...board import UNUSED, BoardDescription, load_board
 from ...errors import TwinError
-from .behaviour import Around, Behaviour
+from .behaviour import Behaviour, KernelConditions
 from .chip import AMBIENT_DIE_C, Array, Chip, Clocks, load_chip
 from .chip import perturbed as other_silicon
 from .host import clock_factor
-from .passes import Pass, Variation, gap_seconds, launches, seconds
+from .passes import CodePass, Variation, gap_seconds, launches, seconds
 from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_j, traffic_w
 
 LAUNCH_QUEUE = 1024
@@ -185,7 +185,7 @@ class Silicon:
         """
         rows, columns = np.indices((len(invocations), len(clocks)))
         others = np.broadcast_to(others_bytes_s, (len(clocks),))[columns.ravel()]
-        around = Around(cold, temperature_c, others, zeros)
+        around = KernelConditions(cold, temperature_c, others, zeros)
         activity = self._activity(invocations, rows.ravel(), clocks.take(columns.ravel()), around)
         shape = rows.shape
         return Activity(
@@ -197,10 +197,10 @@ class Silicon:
 
     def pairs(self, invocations: Sequence[KernelInvocation], clocks: Clocks, *, cold: bool = False) -> Activity:
         """Each invocation at the configuration of its position: shape ``(len(invocations),)``."""
-        return self._activity(invocations, np.arange(len(invocations)), clocks, Around(cold))
+        return self._activity(invocations, np.arange(len(invocations)), clocks, KernelConditions(cold))
 
     def _activity(
-        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, around: Around
+        self, invocations: Sequence[KernelInvocation], rows: NDArray[np.intp], clocks: Clocks, around: KernelConditions
     ) -> Activity:
         cold = around.inside
         others = np.broadcast_to(around.bytes_s, rows.shape)
@@ -229,9 +229,9 @@ class Silicon:
                 total.dram_bytes[running] += part.moved(cold=cold)
         return replace(total, energy_j=self._drawn_j(energy, total.seconds, clocks, around.temperature_c))
 
-    def launch(self, work: Pass, clocks: Clocks) -> Activity:
+    def launch(self, work: CodePass, clocks: Clocks) -> Activity:
         """One launch of given work without issuing: shape ``(n, len(clocks))``."""
-        column = Pass(*(getattr(work, name)[:, None] for name in Pass.__dataclass_fields__))
+        column = CodePass(*(getattr(work, name)[:, None] for name in CodePass.__dataclass_fields__))
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)
         energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .modes_file import NEWER, parse
 from .nvpmodel import CONF, STATUS
-from .system import System
+from .system import ToolSystem
 
 CPU_ROOT = "/sys/devices/system/cpu"
 _EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--fan", action="store_true", help="the fan at full speed, too")
     args = parser.parse_args(arguments)
     try:
-        clocks = SimulatedJetsonClocks(System(root, "jetson_clocks"))
+        clocks = SimulatedJetsonClocks(ToolSystem(root, "jetson_clocks"))
         if args.show:
             print("\n".join(clocks.show()))
         elif args.store is not None:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str], root: str) -> int:
 
 
 class SimulatedJetsonClocks:
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: ToolSystem) -> None:
         self._system = system
         self._idle = [system.read(path) for path in system.glob(f"{CPU_ROOT}/cpu0/cpuidle/state*/name")]
         parameters = parse(system.read(CONF)).parameters

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from .modes_file import NEWER, POWER_AUTO, POWER_ON, ConfiguredMode, ModeLine, ModesFile, parse
-from .system import REBOOT_FILE, System
+from .system import REBOOT_FILE, ToolSystem
 
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], root: str) -> int:
     parser.add_argument("--verbose", action="store_true", help="say more")
     args = parser.parse_args(arguments)
     try:
-        tool = SimulatedNvpmodel(System(root, "nvpmodel"), args.file, args.verbose)
+        tool = SimulatedNvpmodel(ToolSystem(root, "nvpmodel"), args.file, args.verbose)
         if args.print:
             tool.show()
         if args.mode is not None:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], root: str) -> int:
 
 
 class SimulatedNvpmodel:
-    def __init__(self, system: System, path: str, verbose: bool) -> None:
+    def __init__(self, system: ToolSystem, path: str, verbose: bool) -> None:
         self._system = system
         self._verbose = verbose
         self._modes: ModesFile = parse(system.read(path))

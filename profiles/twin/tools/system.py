@@ -14,7 +14,7 @@ _FOREVER_S = 86400.0
 _LOOK_S = 0.05
 
 
-class System:
+class ToolSystem:
     def __init__(self, root: str, tool: str) -> None:
         self.root = root.rstrip("/")
         self._tool = tool

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ....kernels.grid import FrequencyConfiguration
 from ..tree.clocks.cpufreq import SimulatedCpuPolicy
-from .frames import Costs
+from .frames import FrameCosts
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BoardClocks:
 
 
 @dataclass(frozen=True)
-class Load:
+class CoRunnerLoad:
     """Present load of a co-runner.
 
     Attributes:
@@ -40,7 +40,7 @@ class Load:
 class CoRunner(Protocol):
     """Work besides the applications. The board calls it with its time stopped; it must not call the board."""
 
-    def load(self, now: float, clocks: BoardClocks) -> Load:
+    def load(self, now: float, clocks: BoardClocks) -> CoRunnerLoad:
         """Load until :meth:`due` or a change of a clock."""
         ...
 
@@ -53,13 +53,13 @@ class CoRunner(Protocol):
         ...
 
 
-class Company:
+class CoRunners:
     """Co-runners, and their loads since the board's last stop."""
 
     def __init__(self, clocks: Callable[[], BoardClocks]) -> None:
         self._clocks = clocks
         self._runners: list[CoRunner] = []
-        self._loads: list[Load] = []
+        self._loads: list[CoRunnerLoad] = []
 
     def __bool__(self) -> bool:
         return bool(self._runners)
@@ -104,7 +104,7 @@ class Company:
         return max((load.emc_hz for load in self._loads), default=0.0)
 
     def draw(
-        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: Costs
+        self, watts: tuple[float, ...], now: FrequencyConfiguration, policies: Sequence[SimulatedCpuPolicy], costs: FrameCosts
     ) -> tuple[float, ...]:
         busy = self.busy_cores
         parts = [(self.memory_bytes_s / 1e9, costs.traffic_w(now))] if self.memory_bytes_s else []

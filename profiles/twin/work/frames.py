@@ -38,7 +38,7 @@ class BoardSilicon(Protocol):
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]: ...
 
 
-class Executed(Protocol):
+class InferenceResult(Protocol):
     """One inference (see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`)."""
 
     @property
@@ -57,7 +57,7 @@ class Executed(Protocol):
     def dram_bytes(self) -> Array: ...
 
 
-Execute = Callable[[Network, Any, Clocks, float], Executed]
+Execute = Callable[[Network, Any, Clocks, float], InferenceResult]
 
 
 class FrameCost(NamedTuple):
@@ -70,7 +70,7 @@ class FrameCost(NamedTuple):
     dram_bytes_s: float
 
 
-class Costs:
+class FrameCosts:
     """Sensed cost of frames, other work and idling, by configuration and temperature range."""
 
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
@@ -113,7 +113,7 @@ class Costs:
         sensed = self._silicon.sensed(rails)
         return tuple(float(sensed[rail][0]) if rail in sensed else 0.0 for rail in self._silicon.rails)
 
-    def frame(self, stream: Stream, configuration: FrequencyConfiguration, temperature_c: float) -> FrameCost:
+    def frame(self, stream: FrameStream, configuration: FrequencyConfiguration, temperature_c: float) -> FrameCost:
         key = (stream.digest, configuration, _bucket(temperature_c))
         if key not in self._frames:
             execution = self._execute(stream.network, self._silicon, Clocks.of([configuration]), key[2])
@@ -134,7 +134,7 @@ def _bucket(temperature_c: float) -> float:
 
 
 @dataclass
-class Stream:
+class FrameStream:
     """Application that submits one frame after the other.
 
     Attributes:
@@ -184,7 +184,7 @@ class Stream:
 class RunningFrame:
     """Frame on the GPU; ``slowness`` is its jitter, ``held_up_s`` time without the GPU."""
 
-    stream: Stream
+    stream: FrameStream
     began: float
     slowness: float
     progress: float = 0.0
@@ -233,17 +233,17 @@ class WorkQueue:
 
     def __init__(self, random: np.random.Generator) -> None:
         self.running: list[RunningFrame] = []
-        self._streams: list[Stream] = []
+        self._streams: list[FrameStream] = []
         self._random = random
 
     @property
     def busy(self) -> bool:
         return bool(self._streams)
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: FrameStream) -> None:
         self._streams.append(stream)
 
-    def cancel(self, stream: Stream) -> None:
+    def cancel(self, stream: FrameStream) -> None:
         self._streams = [other for other in self._streams if other is not stream]
         self.running = [frame for frame in self.running if frame.stream is not stream]
 
@@ -251,7 +251,7 @@ class WorkQueue:
         waiting = (s.closed_at if s.exhausted else s.ready_at for s in self._streams if self._is_waiting(s))
         return min((moment for moment in waiting if moment > now), default=math.inf)
 
-    def start(self, now: float, waiting_share: Callable[[Stream], float]) -> None:
+    def start(self, now: float, waiting_share: Callable[[FrameStream], float]) -> None:
         """Start the longest-waiting frame of each process without one; ``waiting_share`` of the host sets its jitter."""
         ready = [stream for stream in self._streams if not stream.exhausted and stream.ready_at <= now]
         for stream in sorted(ready, key=lambda one: one.ready_at):
@@ -272,5 +272,5 @@ class WorkQueue:
             stream.closing_j, stream.done = joules, True
             self._streams.remove(stream)
 
-    def _is_waiting(self, stream: Stream) -> bool:
+    def _is_waiting(self, stream: FrameStream) -> bool:
         return all(frame.stream is not stream for frame in self.running)

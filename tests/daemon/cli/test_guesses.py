@@ -12,7 +12,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows
-from jetdvfs.kernels.cost.region import Pair, Region
+from jetdvfs.kernels.cost.region import ModelPair, Region
 from jetdvfs.profiles.lab.cli import main as lab
 from jetdvfs.profiles.lab.measure.varieties import spans_of
 from jetdvfs.tests.support.paths import REFERENCE
@@ -21,7 +21,9 @@ from jetdvfs.tests.support.profiles.only import COST, only_profile
 
 MEASURED = [conv2d(channels) for channels in (16, 32, 64)]
 SPANS = spans_of("conv2d", feature_rows("conv2d", MEASURED))
-REGION = Region({"conv2d": {"float32": 3}}, SPANS, Pair(0.2, 0.2), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.1))
+REGION = Region(
+    {"conv2d": {"float32": 3}}, SPANS, ModelPair(0.2, 0.2), ModelPair(0.5, 0.5), ModelPair(0.4, 0.3), ModelPair(0.1, 0.1)
+)
 WHY = "grouped: none measured"
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import TargetNotAttainable
-from jetdvfs.daemon.planning.modes import GIB, Choice, a100_slice, judged_modes, smallest
-from jetdvfs.daemon.planning.targets import Bound
+from jetdvfs.daemon.planning.modes import GIB, ModeChoice, a100_slice, judged_modes, smallest
+from jetdvfs.daemon.planning.targets import TargetBound
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import BoardDescription, GpuSlice, GpuSlices, ModeSet, PowerMode, load_board
 from jetdvfs.profiles.reference import reference_model
@@ -28,7 +28,7 @@ BOARD: BoardDescription = load_board("agx-xavier")
 RESNET = (str(reference_model("resnet18")), "--input", "1x3x224x224")
 
 
-def judged(*bounds: Bound, **more: Any) -> dict[str, Choice]:
+def judged(*bounds: TargetBound, **more: Any) -> dict[str, ModeChoice]:
     return {choice.name: choice for choice in judged_modes(SURFACE, more.pop("board", BOARD), MODES, bounds, **more)}
 
 
@@ -42,16 +42,16 @@ def test_a_mode_is_judged_at_its_highest_clocks() -> None:
 
 def test_the_mode_that_draws_least_is_advised_of_those_that_are_enough() -> None:
     slow, fast = judged()["LOW"].latency_ms, judged()["FULL"].latency_ms
-    assert smallest(list(judged(Bound("latency_ms", slow)).values())).name == "LOW"
-    assert smallest(list(judged(Bound("latency_ms", fast)).values())).name == "FULL"
+    assert smallest(list(judged(TargetBound("latency_ms", slow)).values())).name == "LOW"
+    assert smallest(list(judged(TargetBound("latency_ms", fast)).values())).name == "FULL"
     assert smallest(list(judged(fps=1e3 / fast * 0.99).values())).name == "FULL"
     with pytest.raises(TargetNotAttainable, match=r"the fastest, FULL, lacks: latency .* over"):
-        smallest(list(judged(Bound("latency_ms", fast * 0.99)).values()))
+        smallest(list(judged(TargetBound("latency_ms", fast * 0.99)).values()))
 
 
 def test_every_bound_counts() -> None:
     power = judged()["LOW"].power_mw
-    found = judged(Bound("latency_ms", judged()["FULL"].latency_ms), Bound("power_mw", power))
+    found = judged(TargetBound("latency_ms", judged()["FULL"].latency_ms), TargetBound("power_mw", power))
     assert not any(choice.enough for choice in found.values())
     assert "power" in found["FULL"].lacking[0] and "latency" in found["LOW"].lacking[0]
 

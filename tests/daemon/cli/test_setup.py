@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.setup.board import Observed, SetUpBoard, spread_out, what_is_known
-from jetdvfs.daemon.cli.setup.measuring import Plan, measure
+from jetdvfs.daemon.cli.setup.board import ObservedRun, SetUpBoard, spread_out, what_is_known
+from jetdvfs.daemon.cli.setup.measuring import SetupPlan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.cost.model import surface
@@ -29,7 +29,7 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.reference import reference_input, reference_network
-from jetdvfs.profiles.twin.cli.demo import Stage, clock_files
+from jetdvfs.profiles.twin.cli.demo import DemoBoard, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.tests.support.models.handmade_engine import profile, small
@@ -43,19 +43,19 @@ OTHER_SILICON = 1
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[DemoBoard]:
     """A simulated board of a silicon that no shipped profile has seen."""
-    with Stage(BOARD.name, 5, PRIOR, "auto", perturbed=OTHER_SILICON) as stage:
+    with DemoBoard(BOARD.name, 5, PRIOR, "auto", perturbed=OTHER_SILICON) as stage:
         yield stage
 
 
 @pytest.fixture(scope="module")
-def about(stage: Stage) -> list[str]:
+def about(stage: DemoBoard) -> list[str]:
     return ["--root", str(stage.root), "--board", BOARD.name, "--prior", PRIOR]
 
 
 @pytest.fixture(scope="module")
-def done(stage: Stage, about: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def done(stage: DemoBoard, about: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What setting the board up in a quarter of a minute told; the clocks before and after with it."""
     folder = tmp_path_factory.mktemp("setup")
     before = clock_files(Files(stage.root), BOARD)
@@ -103,7 +103,7 @@ def test_the_adapted_profile_is_nearer_to_the_board_than_the_one_it_was_made_of(
 
 
 def test_a_dry_run_says_what_is_known_and_changes_nothing(
-    stage: Stage, about: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stage: DemoBoard, about: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = clock_files(Files(stage.root), BOARD)
@@ -115,7 +115,7 @@ def test_a_dry_run_says_what_is_known_and_changes_nothing(
 
 @pytest.mark.slow
 def test_setup_goes_on_with_a_record_of_other_networks_in_any_order(
-    stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: DemoBoard, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record, into = tmp_path / "record.npz", tmp_path / "my profiles"
     words = [*about, "--bench", stage.application_port, "--minutes", "0.2", "--record", str(record), "--into", str(into)]
@@ -133,7 +133,7 @@ def test_setup_goes_on_with_a_record_of_other_networks_in_any_order(
 
 
 def test_a_record_of_another_board_is_not_gone_on_with(
-    stage: Stage, about: list[str], done: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: DemoBoard, about: list[str], done: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.npz"
     replace(Measurements.load(Path(done["record"])), silicon_version="").save(record)
@@ -141,7 +141,7 @@ def test_a_record_of_another_board_is_not_gone_on_with(
     assert "is of another board, a real agx-xavier; give another --record" in capsys.readouterr().err
 
 
-def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: Stage, tmp_path: Path) -> None:
+def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: DemoBoard, tmp_path: Path) -> None:
     class Astray:
         """A board whose clocks cannot be set."""
 
@@ -150,14 +150,14 @@ def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: Stage,
         def at_first(self) -> dict[str, Any]:
             return {}
 
-        def observe(self, client: Any, runner: Any, candidate: Any, configuration: Any, seconds: float) -> Observed:
-            return Observed(configuration, 0.0, None, None, "cannot write cpufreq/scaling_setspeed: ENOENT")
+        def observe(self, client: Any, runner: Any, candidate: Any, configuration: Any, seconds: float) -> ObservedRun:
+            return ObservedRun(configuration, 0.0, None, None, "cannot write cpufreq/scaling_setspeed: ENOENT")
 
     class Never:
         what, simulated = "nothing", True
 
     known = what_is_known(SetUpBoard(stage.root, BOARD.name), PRIOR)
-    plan = Plan(Astray(), known, (_candidate("resnet18"),), 5.0, tmp_path / "r.npz", "made", tmp_path)  # type: ignore[arg-type]
+    plan = SetupPlan(Astray(), known, (_candidate("resnet18"),), 5.0, tmp_path / "r.npz", "made", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(MeasurementError, match=r"ENOENT\); 0 are kept"):
         measure(plan, Never(), None, lambda *_: None)  # type: ignore[arg-type]
 
@@ -173,7 +173,7 @@ for line in sys.stdin:
 
 
 def test_a_meter_that_dies_leaves_what_was_measured_and_the_clocks_as_they_were(
-    stage: Stage, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: DemoBoard, about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stub, record = tmp_path / "python", tmp_path / "record.npz"
     (tmp_path / "worker.py").write_text(WORKER)
@@ -191,7 +191,7 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "record.npz"
-    with Stage(BOARD.name, 6, PRIOR, "auto", perturbed=OTHER_SILICON) as hot:
+    with DemoBoard(BOARD.name, 6, PRIOR, "auto", perturbed=OTHER_SILICON) as hot:
         before = clock_files(Files(hot.root), BOARD)
         with Application(hot.application_port) as application:
             application.request("fault", kind="heat", degrees=51)
@@ -210,11 +210,11 @@ def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
 def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_one(tmp_path: Path) -> None:
     board, candidate, prior = BOARD, _candidate("squeezenet1_0"), load_bundle(PRIOR)
     silicon = Silicon(5, board)
-    with Stage(board.name, 5, PRIOR, "auto") as stage:
+    with DemoBoard(board.name, 5, PRIOR, "auto") as stage:
         with Application(stage.application_port) as application:
             application.request("fault", kind="heat", degrees=25)
         there = SetUpBoard(stage.root, board.name)
-        plan = Plan(there, what_is_known(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
+        plan = SetupPlan(there, what_is_known(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
         with there.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
             found = measure(plan, runner, client, lambda *_: None)
     low_c, high_c = found.environment["die_c"]
@@ -226,14 +226,14 @@ def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_on
     assert np.median(rows.value / true_mw) == pytest.approx(1.0, abs=0.05)
 
 
-def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp_path: Path) -> None:
+def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: DemoBoard, tmp_path: Path) -> None:
     layers = {"Layers": small(), "Bindings": ["x", "y"]}
     times = json.loads(profile([layer["Name"] for layer in small()]))
     trtexec, path = Trtexec(write_program(tmp_path)), tmp_path / "small.engine"
     network = trtexec.network(write_engine(path, layers, times), ())
     write_engine(path, layers, times, port=stage.application_port, network=network.to_json(host_calls=True))
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
-    plan = Plan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 1.5, record, "made", tmp_path)
+    plan = SetupPlan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 1.5, record, "made", tmp_path)
     with board.daemon(own=False) as client:
         measure(plan, EngineRunner(trtexec), client, lambda done, total, text: None)
     found = Measurements.load(record)
@@ -246,10 +246,10 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: Stage, tmp
 
 
 @pytest.mark.slow
-def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: Path) -> None:
+def test_it_ends_when_plans_are_known_as_well_as_asked(stage: DemoBoard, tmp_path: Path) -> None:
     candidate = _candidate("resnet18")
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
-    plan = Plan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
+    plan = SetupPlan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
     told: list[str] = []
     with board.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
         found = measure(plan, runner, client, lambda done, total, text: told.append(text))
@@ -276,7 +276,7 @@ def test_it_ends_when_plans_are_known_as_well_as_asked(stage: Stage, tmp_path: P
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_no_clock_is_touched(
-    words: list[str], code: int, said: str, about: list[str], stage: Stage, tmp_path: Path,
+    words: list[str], code: int, said: str, about: list[str], stage: DemoBoard, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)

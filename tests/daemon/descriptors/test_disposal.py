@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import psutil
 import pytest
 
-from jetdvfs.daemon.descriptors.children import Stragglers
+from jetdvfs.daemon.descriptors.children import ChildReaper
 from jetdvfs.daemon.descriptors.disposal import Disposal
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.tests.support.daemons.attached import attached
@@ -21,7 +21,7 @@ from jetdvfs.tests.support.daemons.silent_files import lingering_socket
 
 def disposing(job: Callable[[Disposal], Awaitable[None]]) -> None:
     async def run() -> None:
-        disposal = Disposal(Stragglers())
+        disposal = Disposal(ChildReaper())
         try:
             await job(disposal)
         finally:

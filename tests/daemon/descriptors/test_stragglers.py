@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.descriptors.children import Stragglers
+from jetdvfs.daemon.descriptors.children import ChildReaper
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.daemons.silent_files import silent_files
 
@@ -33,7 +33,7 @@ def child(descriptor: int | None = None) -> subprocess.Popen[bytes]:
 
 def test_a_child_that_ends_is_gone_and_counts_for_nobody() -> None:
     async def job() -> None:
-        stragglers, process = Stragglers(), child()
+        stragglers, process = ChildReaper(), child()
         await stragglers.end(process, USER)
         assert process.returncode is not None
         await stragglers.end(process, USER)  # nothing happens to who has its number by now
@@ -46,7 +46,7 @@ def test_a_child_that_ends_is_gone_and_counts_for_nobody() -> None:
 @needs_fuse
 def test_a_child_that_hangs_as_it_ends_counts_for_its_user_until_it_is_gone(tmp_path: Path) -> None:
     async def job() -> None:
-        stragglers = Stragglers(patience_s=0.2)
+        stragglers = ChildReaper(patience_s=0.2)
         with silent_files(tmp_path / "silent") as descriptors:
             processes = [child(descriptors["flush"]) for _ in range(2)]
             for number, process in enumerate(processes):

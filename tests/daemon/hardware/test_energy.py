@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.daemon.hardware.sensors.energy import Metered, PowerTrace
+from jetdvfs.daemon.hardware.sensors.energy import PowerTrace, RailEnergies
 from jetdvfs.daemon.leases.learning.used import SHORTEST_S, LeaseMeter
 
 
@@ -44,9 +44,9 @@ def test_a_mean_is_never_above_the_peak(powers_mw: list[float], begin_s: float, 
 def test_a_leases_energy_is_of_the_seconds_between_its_readings() -> None:
     meter = LeaseMeter(100.0)
     assert meter.measured(["A"]) is None
-    meter.take((Metered(100.2, {"A": 50.0, "B": 0.0}), Metered(101.0, {"A": 80.0, "B": 5.0})))
+    meter.take((RailEnergies(100.2, {"A": 50.0, "B": 0.0}), RailEnergies(101.0, {"A": 80.0, "B": 5.0})))
     assert meter.measured(["A"]) is None  # less than SHORTEST_S
-    meter.take((Metered(160.0, {"A": 900.0, "B": 9.0}), Metered(170.2, {"A": 1050.0, "B": 10.0})))
+    meter.take((RailEnergies(160.0, {"A": 900.0, "B": 9.0}), RailEnergies(170.2, {"A": 1050.0, "B": 10.0})))
     energy_mj, seconds = meter.measured(["A", "B"]) or (0.0, 0.0)
     assert (energy_mj, round(seconds, 6)) == (1010.0, 70.0)
     assert SHORTEST_S > 0.8 and meter.measured([]) is None

@@ -12,7 +12,7 @@ import pytest
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.hardware.nvpmodel import Finished, Nvpmodel, run_program
+from jetdvfs.daemon.hardware.nvpmodel import Nvpmodel, ProgramResult, run_program
 from jetdvfs.daemon.hardware.power_modes import CONF, STATUS, active_mode, bound_levels, changed_masks, find_mode, parse_modes
 from jetdvfs.profiles.board import PowerMode
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, GPU, TREE, FakeClock, Kernel
@@ -150,29 +150,33 @@ NVPM ERROR: bad input!
 class Program:
     """An nvpmodel that answers with ``outcome`` and is in mode ``after`` from then on."""
 
-    def __init__(self, outcome: Finished, after: str) -> None:
+    def __init__(self, outcome: ProgramResult, after: str) -> None:
         self.asked: list[tuple[str, ...]] = []
         self._outcome = outcome
         self._after = after
 
-    def __call__(self, command: Sequence[str]) -> Finished:
+    def __call__(self, command: Sequence[str]) -> ProgramResult:
         self.asked.append(tuple(command[1:]))
-        return self._outcome if command[1] == "-m" else Finished(0, f"NV Fan Mode:quiet\nNV Power Mode: {self._after}\n0\n")
+        return (
+            self._outcome if command[1] == "-m" else ProgramResult(0, f"NV Fan Mode:quiet\nNV Power Mode: {self._after}\n0\n")
+        )
 
 
 @pytest.mark.parametrize(
     ("outcome", "after", "done", "needs_reboot"),
     [
-        (Finished(0, ""), "MAXN", True, False),
-        (Finished(1, "NVPM ERROR: something"), "MAXN", True, False),
-        (Finished(0, ""), "MODE_15W", False, False),
-        (Finished(0, REBOOT), "MODE_15W", False, True),
-        (Finished(255, REBOOT), "MODE_15W", False, True),
-        (Finished(0, "NVPM WARN: reboot recommended"), "MAXN", True, False),
-        (Finished(None, REBOOT), "MODE_15W", False, True),
+        (ProgramResult(0, ""), "MAXN", True, False),
+        (ProgramResult(1, "NVPM ERROR: something"), "MAXN", True, False),
+        (ProgramResult(0, ""), "MODE_15W", False, False),
+        (ProgramResult(0, REBOOT), "MODE_15W", False, True),
+        (ProgramResult(255, REBOOT), "MODE_15W", False, True),
+        (ProgramResult(0, "NVPM WARN: reboot recommended"), "MAXN", True, False),
+        (ProgramResult(None, REBOOT), "MODE_15W", False, True),
     ],
 )
-def test_what_counts_is_the_mode_in_force_afterwards(outcome: Finished, after: str, done: bool, needs_reboot: bool) -> None:
+def test_what_counts_is_the_mode_in_force_afterwards(
+    outcome: ProgramResult, after: str, done: bool, needs_reboot: bool
+) -> None:
     program = Program(outcome, after)
     switch = Nvpmodel(run=program).switch(MAXN)
     assert (switch.done, switch.needs_reboot, switch.active) == (done, needs_reboot, after)
@@ -181,16 +185,16 @@ def test_what_counts_is_the_mode_in_force_afterwards(outcome: Finished, after: s
 
 def test_a_query_without_an_answer_is_not_taken_for_one() -> None:
     with pytest.raises(HardwareBusy, match="no answer within"):
-        Nvpmodel(run=lambda command: Finished(None, "")).query()
+        Nvpmodel(run=lambda command: ProgramResult(None, "")).query()
     with pytest.raises(HardwareRefused, match="said 'NVPM ERROR: no root', expected 'NV Power Mode: NAME'"):
-        Nvpmodel(run=lambda command: Finished(0, "NVPM ERROR: no root\n")).query()
+        Nvpmodel(run=lambda command: ProgramResult(0, "NVPM ERROR: no root\n")).query()
     with pytest.raises(HardwareRefused, match="cannot be run"):
         Nvpmodel("/nowhere/nvpmodel").query()
 
 
 def test_a_program_that_asks_gets_no_answer() -> None:
     outcome = run_program(("/bin/sh", "-c", 'echo "enter YES to confirm:"; read answer || echo "bad input: $answer"; exit 3'))
-    assert outcome == Finished(3, "enter YES to confirm:\nbad input: \n")
+    assert outcome == ProgramResult(3, "enter YES to confirm:\nbad input: \n")
 
 
 # The commands

@@ -18,7 +18,7 @@ from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.drift import CALM_S, COOLS_S, FIRST_WAIT_S, LONGEST_WAIT_S, Backoff
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.system.sleep import Sleep
+from jetdvfs.daemon.system.sleep import SleepDetector
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.tree import fuse
@@ -46,7 +46,7 @@ class Held:
         self.kernel, self.clock = kernel, FakeClock()
         self.hardware = Hardware.probe(kernel, self.clock, baseline=folder / "baseline.json")
         self.asleep_s = 0.0
-        sleep = Sleep(self.clock.monotonic, lambda: self.clock.monotonic() + self.asleep_s)
+        sleep = SleepDetector(self.clock.monotonic, lambda: self.clock.monotonic() + self.asleep_s)
         self.controller = Controller(self.hardware, Config(), self.clock.monotonic, slept=sleep.over)
         self.lease: Lease = self.controller.hold(Holder("somebody", 1, 0, "app"), LeasePlan(configuration), "test")[0]
         kernel.written.clear()

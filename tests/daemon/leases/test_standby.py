@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jetdvfs.daemon.config import IdleRules
-from jetdvfs.daemon.leases.frames import Frames
+from jetdvfs.daemon.leases.frames import FrameLog
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.leases.standby import StandbyWatch
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
@@ -121,7 +121,7 @@ def test_a_misspelt_standby_is_refused_with_the_file_and_line(tmp_path: Path) ->
     assert done.returncode == 2 and f"{config}, line 1: idle.clocks: configuration 'low,min,min'" in done.stdout
 
 
-def watched(load: list[float | None], frames: Frames) -> tuple[StandbyWatch, Lease]:
+def watched(load: list[float | None], frames: FrameLog) -> tuple[StandbyWatch, Lease]:
     watch = StandbyWatch(IdleRules(), lambda: load[0])
     plan = LeasePlan(LOW, request=_Request())  # type: ignore[arg-type]
     return watch, Lease("1", Holder("c", 1, 1, "app"), plan, "", 0.0, frames)
@@ -135,7 +135,7 @@ class _Request:
 
 def test_a_gpu_that_works_without_reported_frames_keeps_a_lease_out_of_standby_and_brings_it_back() -> None:
     load: list[float | None] = [0.5]
-    frames = Frames()
+    frames = FrameLog()
     watch, lease = watched(load, frames)
     frames.report([5.0], 0.0)
     assert watch.look([lease], 10.0) == (NONE, NONE)
@@ -151,7 +151,7 @@ def test_a_gpu_that_works_without_reported_frames_keeps_a_lease_out_of_standby_a
 
 
 def test_a_slow_rate_of_frames_is_no_end_of_frames() -> None:
-    frames = Frames()
+    frames = FrameLog()
     watch, lease = watched([0.0], frames)
     lease.plan.request.fps = 0.25  # type: ignore[union-attr, misc]
     frames.report([5.0], 0.0)

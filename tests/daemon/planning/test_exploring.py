@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.planning.exploring import Step, next_configuration
+from jetdvfs.daemon.planning.exploring import ExplorationStep, next_configuration
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.compare.loop import Replay, replay, simulated_programs
+from jetdvfs.profiles.lab.compare.loop import LoopResult, replay, simulated_programs
 from jetdvfs.profiles.twin.measured.tables import MeasuredTable, load_tables
 from jetdvfs.tests.support.paths import ROOT
 from jetdvfs.tests.support.profiles.measured_table import write_table
@@ -38,19 +38,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> MeasuredTable:
 
 
 @pytest.fixture(scope="module")
-def runs(table: MeasuredTable) -> list[Replay]:
+def runs(table: MeasuredTable) -> list[LoopResult]:
     return list(replay(table))
 
 
-def _walk(table: MeasuredTable, target: str, limits: Limits | None = None) -> list[Step]:
-    steps: list[Step] = []
+def _walk(table: MeasuredTable, target: str, limits: Limits | None = None) -> list[ExplorationStep]:
+    steps: list[ExplorationStep] = []
     while not steps or steps[-1].exploring:
         known = _observed(table, steps)
         steps.append(next_configuration(flat_surface(table.grid), target, known, confidence=0.95, limits=limits))
     return steps
 
 
-def _observed(table: MeasuredTable, steps: Sequence[Step]) -> list[Observation]:
+def _observed(table: MeasuredTable, steps: Sequence[ExplorationStep]) -> list[Observation]:
     observations = []
     for step in steps:
         at = table.grid.index(step.configuration)
@@ -66,7 +66,7 @@ def test_it_begins_at_the_highest_permitted_clocks(table: MeasuredTable) -> None
     assert all(step.configuration.gpu_hz <= 700_000_000 for step in steps)
 
 
-def test_no_deadline_is_missed_on_the_way(runs: list[Replay]) -> None:
+def test_no_deadline_is_missed_on_the_way(runs: list[LoopResult]) -> None:
     assert [run.deadline for run in runs] == [1.15, 1.5, 2.5, None]
     assert not any(run.late for run in runs)
 
@@ -103,13 +103,13 @@ def test_the_first_steps_change_one_clock_each(table: MeasuredTable) -> None:
         seen.append(place)
 
 
-def test_after_ten_configurations_the_plan_is_nearly_the_best(runs: list[Replay]) -> None:
+def test_after_ten_configurations_the_plan_is_nearly_the_best(runs: list[LoopResult]) -> None:
     for run in runs:
         assert run.after[10].regret < 0.03 and not run.after[10].missed
         assert run.after[10].latency_error < 0.02 and run.after[10].power_error < 0.04
 
 
-def test_other_ways_of_choosing_do_no_better(runs: list[Replay]) -> None:
+def test_other_ways_of_choosing_do_no_better(runs: list[LoopResult]) -> None:
     for run in runs:
         assert set(run.others) == {"top clocks", "best nvpmodel mode", "schedutil + podgov", "overlap fit, 10 random"}
         kept = [regret for regret in run.others.values() if regret is not None]
@@ -127,7 +127,7 @@ def test_the_plan_is_nowhere_that_frames_were_seen_late_whatever_the_others_say_
     programs = simulated_programs(load_bundle("agx-xavier-sim"), boards=3, perturbed=1, names=("googlenet",))
     for table, predicted in programs:
         limit_ms = 1.15 * float(table.latency_ms.min())
-        steps: list[Step] = []
+        steps: list[ExplorationStep] = []
         while not steps or steps[-1].configuration not in [step.configuration for step in steps[:-1]]:
             known = _observed(table, steps)
             steps.append(next_configuration(predicted, f"latency_ms={limit_ms}", known, confidence=0.95))

@@ -10,9 +10,9 @@ import pytest
 
 from jetdvfs.daemon.errors import TargetNotAttainable
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
-from jetdvfs.daemon.planning.limits import Bounds, ClockLimits
+from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits
 from jetdvfs.daemon.planning.modes import against_default, propose, within_mode
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
@@ -26,7 +26,7 @@ FASTEST_MS = float(predicted().latency_ms.min())
 
 
 def wish(target: str) -> PlanRequest:
-    return PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True)
+    return PlanRequest(Planning(), predicted(), target, None, None, "squeezenet", True)
 
 
 def test_a_target_that_the_mode_in_force_cannot_meet_names_the_mode_that_can() -> None:
@@ -46,7 +46,7 @@ def test_a_gain_is_told_and_what_is_not_worth_a_change_is_not_proposed() -> None
 
 
 def test_the_operators_limits_bind_in_every_mode() -> None:
-    bounds = ClockLimits(gpu_hz=Bounds(max=CAPPED.gpu_hz))
+    bounds = ClockLimits(gpu_hz=ClockBounds(max=CAPPED.gpu_hz))
     assert propose(wish(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES, CAPPED, None, bounds) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.daemon.planning.settling import OFF_C, SETTLED_S, Settling
+from jetdvfs.daemon.planning.settling import OFF_C, SETTLED_S, ThermalTracker
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
 
@@ -20,7 +20,7 @@ class Working:
 
     def __init__(self) -> None:
         self.board: SimulatedBoard = simulated_board("agx-xavier", 2, VirtualClock())
-        self.settling = Settling()
+        self.settling = ThermalTracker()
         self.now_s = 0.0
         self._watts = [MORE * watts for watts in self.board.watts]
 
@@ -67,10 +67,10 @@ def test_a_board_in_other_surroundings_is_planned_for_again_once(fever_c: float,
 
 
 def test_a_plan_that_was_made_a_moment_ago_stands() -> None:
-    settling = Settling()
+    settling = ThermalTracker()
     for second in range(0, 200, 5):
         settling.see(float(second), 60.0)
     assert settling.reason(planned_s=0.0, planned_c=50.0) is not None
     assert settling.reason(planned_s=195.0 - SETTLED_S / 2, planned_c=50.0) is None
     assert settling.reason(planned_s=0.0, planned_c=60.0 - OFF_C / 2) is None
-    assert Settling().reason(0.0, 50.0) is None
+    assert ThermalTracker().reason(0.0, 50.0) is None

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.hardware.sensors.cooling import Cooling
-from jetdvfs.daemon.hardware.sensors.thermal import Trip
+from jetdvfs.daemon.hardware.sensors.cooling import CoolingState
+from jetdvfs.daemon.hardware.sensors.thermal import TripPoint
 from jetdvfs.daemon.planning.plan import plan
-from jetdvfs.daemon.planning.settling import Warmth, settled, warmth_of
+from jetdvfs.daemon.planning.settling import ThermalState, settled, warmth_of
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.board import load_board
@@ -30,7 +30,7 @@ class Read:
 
     temperatures: Mapping[str, int]
     rails: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(BOARD.energy_rails, 2000.0))
-    trips: tuple[Trip, ...] = (Trip("CPU-therm", "passive", 90_000), Trip("GPU-therm", "passive", 92_000))
+    trips: tuple[TripPoint, ...] = (TripPoint("CPU-therm", "passive", 90_000), TripPoint("GPU-therm", "passive", 92_000))
     notes: tuple[str, ...] = ()
     energy_rails: tuple[str, ...] = BOARD.energy_rails
 
@@ -46,7 +46,7 @@ class Read:
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
         return ()
 
-    def cooling(self) -> tuple[Cooling, ...]:
+    def cooling(self) -> tuple[CoolingState, ...]:
         return ()
 
     def over_current(self) -> Mapping[str, int]:
@@ -71,11 +71,11 @@ def test_without_its_power_the_die_is_taken_to_stay_as_warm_as_it_is() -> None:
 
 
 def test_a_profile_that_knows_no_temperature_is_taken_as_it_is() -> None:
-    assert settled(COLD, Warmth(80.0, 5000.0, 1.2), None) is COLD
+    assert settled(COLD, ThermalState(80.0, 5000.0, 1.2), None) is COLD
 
 
 def test_each_configuration_settles_where_what_it_draws_keeps_it() -> None:
-    warmth = Warmth(50.0, 4000.0, 1.2)
+    warmth = ThermalState(50.0, 4000.0, 1.2)
     found = settled(SURFACE, warmth, None)
     assert found.temperature_c is not None
     np.testing.assert_allclose(found.temperature_c, 50 + 1.2 * (found.power_mw - 4000) / 1e3, atol=0.1)
@@ -84,7 +84,7 @@ def test_each_configuration_settles_where_what_it_draws_keeps_it() -> None:
 
 
 def test_waiting_between_frames_cools() -> None:
-    warmth = Warmth(50.0, 4000.0, 1.2)
+    warmth = ThermalState(50.0, 4000.0, 1.2)
     busy, paced = (settled(SURFACE, warmth, fps).temperature_c for fps in (None, 2.0))
     assert busy is not None and paced is not None and (paced < busy).all()
     with pytest.raises(UsageError, match="fps=-1"):
@@ -92,12 +92,12 @@ def test_waiting_between_frames_cools() -> None:
 
 
 def test_nothing_runs_away() -> None:
-    found = settled(SURFACE, Warmth(100.0, 0.0, 50.0), None)
+    found = settled(SURFACE, ThermalState(100.0, 0.0, 50.0), None)
     assert found.temperature_c is not None and found.temperature_c.max() <= 105
 
 
 def test_a_plan_says_where_the_die_will_settle() -> None:
-    chosen = plan(settled(SURFACE, Warmth(60.0, 3000.0, 1.2), None), "min-energy")
+    chosen = plan(settled(SURFACE, ThermalState(60.0, 3000.0, 1.2), None), "min-energy")
     assert chosen.choice.temperature_c is not None
     assert f"The die is taken to settle at {chosen.choice.temperature_c:.0f} C." in chosen.why
     assert chosen.to_json()["choice"]["temperature_c"] == chosen.choice.temperature_c

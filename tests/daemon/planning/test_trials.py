@@ -9,7 +9,7 @@ import pytest
 from jetdvfs.daemon.planning.targets import parse_target
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.lab.compare.plans import Outcome, plans_for, try_out, usual_targets
+from jetdvfs.profiles.lab.compare.plans import TrialCounts, plans_for, try_out, usual_targets
 
 DEADLINE = parse_target("latency_ms=25")
 
@@ -62,13 +62,13 @@ def test_targets_out_of_the_boards_reach_are_not_counted() -> None:
     plan = plans_for(TRUTH, [DEADLINE])[0]
     trials = [try_out(DEADLINE, plan, board) for board in (TRUTH, slow)]
     assert [one.attainable for one in trials] == [True, False]
-    outcome = Outcome.of(trials)
+    outcome = TrialCounts.of(trials)
     assert (outcome.trials, outcome.missed, outcome.refused) == (1, 0, 0)
 
 
 def test_trials_are_counted_with_the_worst_of_each() -> None:
     plans = plans_for(surface_of([40, 20, 10], [30, 50, 40]), [DEADLINE])[0], plans_for(TRUTH, [DEADLINE])[0], None
-    outcome = Outcome.of([try_out(DEADLINE, plan, TRUTH) for plan in plans])
+    outcome = TrialCounts.of([try_out(DEADLINE, plan, TRUTH) for plan in plans])
     assert (outcome.trials, outcome.missed, outcome.refused) == (3, 0, 1)
     assert outcome.worst_regret == pytest.approx(0.2) and outcome.mean_regret == pytest.approx(0.1)
-    assert Outcome.of([]).mean_regret == 0
+    assert TrialCounts.of([]).mean_regret == 0

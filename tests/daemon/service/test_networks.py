@@ -17,7 +17,7 @@ from jetdvfs.daemon.errors import (
     UsageError,
 )
 from jetdvfs.daemon.wire.calls import PUBLIC
-from jetdvfs.kernels.cost.region import Pair, Span, size_names
+from jetdvfs.kernels.cost.region import ModelPair, Span, size_names
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.bundle.manifest import RegionEntry
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon
@@ -154,7 +154,13 @@ def test_answers_on_the_socket_name_what_is_guessed(board: Board, found: dict[st
     sizes = size_names("relu")
     measured = Span(4, (0.0,) * len(sizes), (12.0,) * len(sizes), {"float32": 4})  # nothing as large as the model's
     region = RegionEntry(
-        sizes, {"relu": {"float32": 4}}, {"1 tensors": measured}, Pair(0.2, 0.2), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+        sizes,
+        {"relu": {"float32": 4}},
+        {"1 tensors": measured},
+        ModelPair(0.2, 0.2),
+        ModelPair(0.5, 0.5),
+        ModelPair(0.4, 0.3),
+        ModelPair(0.1, 0.2),
     )
     make_bundle(tmp_path / "own", region=region)
     with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon, daemon.client() as client:

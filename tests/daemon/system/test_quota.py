@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jetdvfs.daemon.system.journal import ACTING, LEASE_BEGUN, TARGET_MISSED, LogQuota, Repeated, fields, task_failures
-from jetdvfs.daemon.system.record import ENTRIES_KEPT, Record
+from jetdvfs.daemon.system.journal import ACTING, LEASE_BEGUN, TARGET_MISSED, LogQuota, RepeatedLog, fields, task_failures
+from jetdvfs.daemon.system.record import ENTRIES_KEPT, DecisionLog
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 HOSTILE, CAMERA = 54101, 54100
@@ -34,8 +34,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def handlers(clock: FakeClock) -> Iterator[tuple[Lines, Record]]:
-    lines, record, quota = Lines(), Record(), LogQuota(clock.monotonic, per_minute=3)
+def handlers(clock: FakeClock) -> Iterator[tuple[Lines, DecisionLog]]:
+    lines, record, quota = Lines(), DecisionLog(), LogQuota(clock.monotonic, per_minute=3)
     root = logging.getLogger()
     for handler in (lines, record):
         handler.addFilter(quota)
@@ -50,7 +50,7 @@ def say(text: str, uid: int | None, kind: str = TARGET_MISSED) -> None:
 
 
 def test_a_users_lines_of_a_minute_are_bounded_and_the_rest_is_counted_once(
-    clock: FakeClock, handlers: tuple[Lines, Record]
+    clock: FakeClock, handlers: tuple[Lines, DecisionLog]
 ) -> None:
     lines, record = handlers
     for number in range(10):
@@ -66,7 +66,7 @@ def test_a_users_lines_of_a_minute_are_bounded_and_the_rest_is_counted_once(
     assert [entry.message for entry in record.entries()] == lines.lines
 
 
-def test_lines_without_a_user_count_as_those_of_the_call_that_they_come_from(handlers: tuple[Lines, Record]) -> None:
+def test_lines_without_a_user_count_as_those_of_the_call_that_they_come_from(handlers: tuple[Lines, DecisionLog]) -> None:
     lines, _ = handlers
 
     def call(uid: int | None) -> None:
@@ -80,7 +80,7 @@ def test_lines_without_a_user_count_as_those_of_the_call_that_they_come_from(han
 
 
 def test_one_users_entries_displace_neither_roots_nor_another_users() -> None:
-    record, log = Record(), logging.getLogger("jetdvfs.kept")
+    record, log = DecisionLog(), logging.getLogger("jetdvfs.kept")
     log.addHandler(record)
     try:
         for uid in (0, CAMERA):
@@ -102,7 +102,7 @@ def test_one_users_entries_displace_neither_roots_nor_another_users() -> None:
 def test_a_task_that_fails_again_and_again_is_one_line_a_minute_without_a_traceback(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = Repeated(logging.getLogger("jetdvfs.test"), clock.monotonic)
+    said = RepeatedLog(logging.getLogger("jetdvfs.test"), clock.monotonic)
 
     async def fail(number: int) -> None:
         raise ZeroDivisionError(f"by a member's figure {number}")

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from jetdvfs.daemon.system.journal import AGAIN_S, Repeated
+from jetdvfs.daemon.system.journal import AGAIN_S, RepeatedLog
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 
 def test_what_comes_twice_a_second_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    said = Repeated(logging.getLogger("jetdvfs.test"), clock.monotonic)
+    said = RepeatedLog(logging.getLogger("jetdvfs.test"), clock.monotonic)
     for _ in range(int(2 * AGAIN_S) + 1):
         said.say(logging.ERROR, "not given back: /sys/x")
         clock.sleep(0.5)

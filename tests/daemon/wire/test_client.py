@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jetdvfs import Client, qos
-from jetdvfs.daemon.descriptors.disposal import Attached
+from jetdvfs.daemon.descriptors.disposal import DescriptorGrant
 from jetdvfs.daemon.errors import HardwareRefused, InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.calls import PUBLIC
@@ -34,7 +34,7 @@ class Scripted:
         self.connections = 0
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+        self, session: Session, method: str, parameters: dict[str, Any], attached: DescriptorGrant | None
     ) -> dict[str, Any]:
         self.calls.append((method, parameters))
         if method == "Hold":

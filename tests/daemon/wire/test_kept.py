@@ -20,7 +20,7 @@ import pytest
 from jetdvfs import Client, qos
 from jetdvfs.daemon.errors import InputError, NoDaemon, UsageError
 from jetdvfs.daemon.wire import kept
-from jetdvfs.daemon.wire.kept import KeptLease
+from jetdvfs.daemon.wire.kept import PersistentLease
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -42,7 +42,7 @@ def daemon(
     assert board.settings() == found
 
 
-def frames_ms(lease: KeptLease, count: int = FRAMES) -> list[float]:
+def frames_ms(lease: PersistentLease, count: int = FRAMES) -> list[float]:
     """What frames without anything in them cost the application, the cheapest first."""
     costs = []
     for _ in range(count):
@@ -53,7 +53,7 @@ def frames_ms(lease: KeptLease, count: int = FRAMES) -> list[float]:
     return sorted(costs)
 
 
-def why_not(lease: KeptLease) -> type[Exception] | None:
+def why_not(lease: PersistentLease) -> type[Exception] | None:
     """The kind of error that keeps it from being held; None while it is held."""
     assert lease.held == (lease.error is None)
     return type(lease.error) if lease.error else None

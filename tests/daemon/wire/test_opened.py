@@ -11,7 +11,7 @@ import pytest
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import LoadedModel
-from jetdvfs.daemon.wire.opened import Loaded, OpenModel
+from jetdvfs.daemon.wire.opened import LoadedNetworks, OpenModel
 
 
 class Reading:
@@ -43,7 +43,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_model_is_read_once_for_each_of_its_inputs(model: Path) -> None:
     client = Reading()
-    loaded = Loaded(cast(Client, client), ())
+    loaded = LoadedNetworks(cast(Client, client), ())
     for _ in range(10):
         for phase in ("prefill=512:int", "decode=2048:int"):
             opened = OpenModel(model, [phase])
@@ -57,7 +57,7 @@ def test_a_model_is_read_once_for_each_of_its_inputs(model: Path) -> None:
 
 def test_what_was_used_longest_ago_is_forgotten(model: Path) -> None:
     client = Reading()
-    loaded = Loaded(cast(Client, client), ())
+    loaded = LoadedNetworks(cast(Client, client), ())
     for tokens in [*range(1, 9), 1, *range(9, 12)]:
         loaded.network(OpenModel(model, [f"decode={tokens}:int"]))
     assert len(client.read) == 11 and client.forgotten == ["2", "3", "4"]
@@ -68,7 +68,7 @@ def test_a_list_of_launches_is_handed_over_and_any_other_file_is_read_by_the_dae
     for number, text in enumerate(('{"launches": [1, 2]}', '{"Layers": []}', "[" * 100_000, "{", "\ud800")):
         path = tmp_path / f"{number}.json"
         path.write_text(text, errors="surrogatepass")
-        Loaded(cast(Client, client), ()).network(OpenModel(path, ()))
+        LoadedNetworks(cast(Client, client), ()).network(OpenModel(path, ()))
     assert client.read == ["list of 2", "1", "2", "3", "4"]
 
 

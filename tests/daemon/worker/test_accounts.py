@@ -48,6 +48,6 @@ def test_an_account_that_a_process_or_somebody_has_is_not_taken() -> None:
 
 
 def test_no_two_children_are_dealt_the_same_account() -> None:
-    dealer = accounts.Accounts()
+    dealer = accounts.UserPool()
     with dealer.dealt() as one, dealer.dealt() as other:
         assert not set(one) & set(other) and set(one) | set(other) <= set(accounts.RANGE)

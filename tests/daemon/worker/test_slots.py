@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from jetdvfs.daemon.errors import LimitReached
-from jetdvfs.daemon.worker.slots import Slots
+from jetdvfs.daemon.worker.slots import ChildSlots
 
 ROOT, ANN, BOB, EVE = 0, 1000, 1001, 1002
 
@@ -17,7 +17,7 @@ ROOT, ANN, BOB, EVE = 0, 1000, 1001, 1002
 class Jobs:
     """Jobs that hold a place until they are told to end, and when each got its place."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: ChildSlots) -> None:
         self.running: list[str] = []
         self._slots = slots
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -54,7 +54,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def run(job: Callable[[Jobs], Awaitable[None]], slots: Callable[[], Slots] = lambda: Slots(2, ROOT)) -> None:
+def run(job: Callable[[Jobs], Awaitable[None]], slots: Callable[[], ChildSlots] = lambda: ChildSlots(2, ROOT)) -> None:
     async def main() -> None:
         await job(Jobs(slots()))
 
@@ -94,7 +94,7 @@ def test_users_take_turns_and_root_is_first() -> None:
             await jobs.end(name)
         assert order == ["root", "eve 1", "ann 1", "bob 1", "eve 2", "ann 2"]
 
-    run(job, lambda: Slots(1, ROOT))
+    run(job, lambda: ChildSlots(1, ROOT))
 
 
 def test_more_than_a_user_s_share_of_waiting_requests_is_refused_and_others_still_wait() -> None:
@@ -109,7 +109,7 @@ def test_more_than_a_user_s_share_of_waiting_requests_is_refused_and_others_stil
         for name in ("first", "eve 0", "ann", "eve 1"):
             await jobs.end(name)
 
-    run(job, lambda: Slots(1, ROOT, waiting_per_user=2))
+    run(job, lambda: ChildSlots(1, ROOT, waiting_per_user=2))
 
 
 def test_no_request_waits_for_ever() -> None:
@@ -123,7 +123,7 @@ def test_no_request_waits_for_ever() -> None:
         assert jobs.running == ["next"]
         await jobs.end("next")
 
-    run(job, lambda: Slots(1, ROOT, longest_wait_s=0.02))
+    run(job, lambda: ChildSlots(1, ROOT, longest_wait_s=0.02))
 
 
 def test_a_request_that_is_given_up_gives_its_place_or_its_turn_to_the_next() -> None:
@@ -136,4 +136,4 @@ def test_a_request_that_is_given_up_gives_its_place_or_its_turn_to_the_next() ->
         assert jobs.running == ["after"]
         await jobs.end("after")
 
-    run(job, lambda: Slots(1, ROOT))
+    run(job, lambda: ChildSlots(1, ROOT))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels.cost.board import UNSCALED, BoardCost
-from jetdvfs.kernels.cost.engines import EngineRates, Engines
+from jetdvfs.kernels.cost.engines import EngineCosts, EngineRates
 from jetdvfs.kernels.cost.explain import explain
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
@@ -23,7 +23,7 @@ STARTS = HostModel({"engine": (60.0, 0, 0, 0), "engine.launch": (2.0, 0, 0, 0)},
 
 
 def cost(rates: EngineRates, *, sigma: float = 0.1) -> BoardCost:
-    engines = Engines({"float32": rates}, UNSCALED, NO_SHARES, NO_SHARES, sigma, sigma, None)
+    engines = EngineCosts({"float32": rates}, UNSCALED, NO_SHARES, NO_SHARES, sigma, sigma, None)
     return replace(board(), host=STARTS, floor=FLOOR, engines=engines)
 
 

@@ -15,7 +15,7 @@ from jetdvfs.kernels.cost.explain import explain
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError
-from jetdvfs.kernels.execution import EXECUTIONS, Beside
+from jetdvfs.kernels.execution import EXECUTIONS, FrameOverhead
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu, view
 
@@ -82,7 +82,7 @@ def test_of_what_calls_move_those_kernels_take_most_that_move_most() -> None:
 
 def test_what_a_frame_takes_besides_is_part_of_it() -> None:
     bare = surface(SMALL, KNOWN, execution="graph")
-    found = surface(SMALL, KNOWN, execution="graph", beside=Beside(host_ms=2.0, copied_bytes=4_000_000))
+    found = surface(SMALL, KNOWN, execution="graph", beside=FrameOverhead(host_ms=2.0, copied_bytes=4_000_000))
     added_ms = found.latency_ms - bare.latency_ms
     # The host's work is slower at lower CPU clocks; 8 MB at 10 bytes a cycle take 0.5 ms at 1600 MHz.
     np.testing.assert_allclose(added_ms[-1, :, -1], 2.5)
@@ -96,12 +96,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         surface(SMALL, KNOWN, execution="captured")
     for host_ms, copied in ((-1.0, 0), (float("nan"), 0), (0.0, -1)):
         with pytest.raises(CostModelError, match="expected"):
-            Beside(host_ms, copied)
+            FrameOverhead(host_ms, copied)
 
 
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_an_explanation_s_parts_make_up_the_whole_in_every_execution(execution: str) -> None:
-    beside = Beside(host_ms=1.0)
+    beside = FrameOverhead(host_ms=1.0)
     explanation = explain(SMALL, KNOWN, GRID.top, execution=execution, beside=beside)
     whole = surface(SMALL, KNOWN, execution=execution, beside=beside).at(GRID.top)
     assert explanation.prediction == whole and explanation.execution == execution

@@ -17,7 +17,7 @@ from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel, issue_key
 from jetdvfs.kernels.cost.model import kernel_costs, play, surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bound_ms
-from jetdvfs.kernels.cost.totals import Shares
+from jetdvfs.kernels.cost.totals import BottleneckShares
 from jetdvfs.kernels.errors import CostModelError
 from jetdvfs.kernels.network import Call, KernelInvocation, Network, ParamValue
 from jetdvfs.kernels.rewriting.fusion import products_of
@@ -295,7 +295,7 @@ def test_where_the_host_is_the_bottleneck_kernel_errors_do_not_delay_it() -> Non
 
 
 def test_errors_common_to_host_computation_and_memory_count_for_what_each_takes() -> None:
-    shares = Shares(host=0.3, compute=0.2, memory=0.1)
+    shares = BottleneckShares(host=0.3, compute=0.2, memory=0.1)
     cost = replace(board(host_us=(0, 10, 0)), latency_shares=shares, energy_shares=shares)
 
     def sigma(*calls: Call) -> tuple[float, float]:

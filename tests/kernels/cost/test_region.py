@@ -14,7 +14,7 @@ from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.cost.region import LEAST_KERNELS, Outside, Pair, Region, of_new_kind, outside
+from jetdvfs.kernels.cost.region import LEAST_KERNELS, ModelPair, Region, UnseenKernel, of_new_kind, outside
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.lab.measure.varieties import kinds_of, spans_of
@@ -22,7 +22,7 @@ from jetdvfs.tests.support.profiles.analytic import board, conv2d, matmul, netwo
 
 TOP = (-1, -1, -1)
 SIGMA = 0.05
-KIND, FORM, VARIETY, DOUBLING = Pair(0.3, 0.35), Pair(0.6, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+KIND, FORM, VARIETY, DOUBLING = ModelPair(0.3, 0.35), ModelPair(0.6, 0.5), ModelPair(0.4, 0.3), ModelPair(0.1, 0.2)
 
 
 def region_of(kind: str, measured: list[KernelInvocation]) -> Region:
@@ -36,7 +36,7 @@ def trained_on(kind: str, measured: list[KernelInvocation]) -> BoardCost:
     return replace(cost, kernels={**cost.kernels, kind: replace(cost.kernels[kind], region=region_of(kind, measured))})
 
 
-def found(kind: str, call: KernelInvocation, region: Region) -> Outside | None:
+def found(kind: str, call: KernelInvocation, region: Region) -> UnseenKernel | None:
     return outside(kind, feature_rows(kind, [call])[0].tolist(), region)
 
 
@@ -59,8 +59,8 @@ def test_a_form_or_a_variety_that_was_not_measured_is_outside_whatever_its_size(
     grouped, wide = conv2d(channels=16, groups=4), conv2d(channels=16)
     wide = replace(wide, params={**wide.params, "weight": (16, 16, 7, 7), "padding": (3, 3)})
     new_form, new_variety = found("conv2d", grouped, region), found("conv2d", wide, region)
-    assert new_form == Outside("grouped: none measured", "form")
-    assert new_variety == Outside("plain, 7x7 by 1x1: none measured", "variety")
+    assert new_form == UnseenKernel("grouped: none measured", "form")
+    assert new_variety == UnseenKernel("plain, 7x7 by 1x1: none measured", "variety")
     assert (region.more_sigma(new_form), region.more_sigma(new_variety)) == (FORM, VARIETY)
 
 
@@ -68,7 +68,7 @@ def test_an_element_type_that_was_not_measured_of_a_variety_is_outside() -> None
     halves = [replace(each, dtype="float16", bytes=each.bytes // 2) for each in RELUS]
     region = region_of("relu", [*RELUS, *halves])
     half, other = (found("relu", replace(halves[3], dtype=dtype), region) for dtype in ("float16", "bfloat16"))
-    assert half is None and other == Outside("1 tensors, bfloat16: measured float16, float32", "variety")
+    assert half is None and other == UnseenKernel("1 tensors, bfloat16: measured float16, float32", "variety")
     assert region.more_sigma(other) == VARIETY
     assert region.spans["1 tensors"].types == {"float16": 11, "float32": 11}
 
@@ -78,7 +78,7 @@ def test_a_variety_of_which_hardly_anything_was_measured_says_nothing_of_other_s
     region = region_of("conv2d", few)
     assert all(found("conv2d", call, region) is None for call in few)
     beyond = found("conv2d", conv2d(channels=128, groups=2), region)
-    assert beyond == Outside(f"grouped, 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes", "variety")
+    assert beyond == UnseenKernel(f"grouped, 3x3 by 1x1: only {LEAST_KERNELS - 1} measured, of other sizes", "variety")
 
 
 def test_a_kind_that_a_model_serves_and_was_not_trained_on_is_outside_whatever_it_is_like() -> None:
@@ -93,7 +93,7 @@ def test_a_kind_that_a_model_serves_and_was_not_trained_on_is_outside_whatever_i
     (guess,) = made.guessed
     assert (guess.kind, guess.why, guess.time_share) == ("mish", "none of its kind measured", 1.0)
     assert made.latency_sigma[TOP] == pytest.approx(np.hypot(SIGMA, KIND.time), rel=1e-3)
-    assert of_new_kind("sigmoid", "float16", serving.region) == Outside("float16: of its kind measured float32", "kind")
+    assert of_new_kind("sigmoid", "float16", serving.region) == UnseenKernel("float16: of its kind measured float32", "kind")
     # As uncertain as what makes it most so: four doublings of size are more than its kind here.
     large = surface(network(replace(relu(1 << 24), kind="mish")), cost, "sum")
     assert large.guessed[0].why == guess.why

@@ -13,7 +13,7 @@ from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.kernels.surface import Surface
-from jetdvfs.profiles.adapt.prior import Choice, next_observation, on_front, prior_of
+from jetdvfs.profiles.adapt.prior import NextObservation, next_observation, on_front, prior_of
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.lab.cli import main
@@ -35,10 +35,10 @@ def surfaces(bundle: Bundle) -> list[Surface]:
     return [surface(network, cost) for network in NETWORKS]
 
 
-def chosen(surfaces: Sequence[Surface], count: int, offered: FrequencyGrid = BOARD.grid) -> list[Choice]:
+def chosen(surfaces: Sequence[Surface], count: int, offered: FrequencyGrid = BOARD.grid) -> list[NextObservation]:
     """So many choices, each observed to be a tenth slower than predicted."""
     seen: list[list[Observation]] = [[] for _ in surfaces]
-    found: list[Choice] = []
+    found: list[NextObservation] = []
     for _ in range(count):
         tried = [{one.configuration for one in each} for each in seen]
         choice = next_observation(surfaces, seen, tried, offered)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.kernels.cost.region import Pair, Region, Span, size_names
+from jetdvfs.kernels.cost.region import ModelPair, Region, Span, size_names
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles, resolve_bundle
@@ -31,10 +31,10 @@ REGION = RegionEntry(
     size_names("relu"),
     {"relu": {"float32": 4}},
     {"1 tensors": Span(4, (0.0,) * len(size_names("relu")), (20.0,) * len(size_names("relu")), {"float32": 4})},
-    Pair(0.2, 0.3),
-    Pair(0.5, 0.5),
-    Pair(0.4, 0.3),
-    Pair(0.1, 0.2),
+    ModelPair(0.2, 0.3),
+    ModelPair(0.5, 0.5),
+    ModelPair(0.4, 0.3),
+    ModelPair(0.1, 0.2),
 )
 
 
@@ -72,7 +72,12 @@ def test_a_bundle_says_where_its_models_were_trained(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", region=REGION)
     known = load_bundle(tmp_path / "one", cache_dir=tmp_path / "cache").cost.kernels["relu"].region
     assert known == Region(
-        {"relu": {"float32": 4}}, REGION.spans, Pair(0.2, 0.3), Pair(0.5, 0.5), Pair(0.4, 0.3), Pair(0.1, 0.2)
+        {"relu": {"float32": 4}},
+        REGION.spans,
+        ModelPair(0.2, 0.3),
+        ModelPair(0.5, 0.5),
+        ModelPair(0.4, 0.3),
+        ModelPair(0.1, 0.2),
     )
     make_bundle(tmp_path / "older")
     assert load_bundle(tmp_path / "older", cache_dir=tmp_path / "cache").cost.kernels["relu"].region is None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.network import DTYPE_BYTES, Call, KernelInvocation, Network, numel
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.lab.measure.remade import MAKERS, Sizes
+from jetdvfs.profiles.lab.measure.remade import MAKERS, SizeVariation
 from jetdvfs.profiles.lab.measure.variation import MANY, Variations
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS
@@ -106,7 +106,7 @@ def test_twice_as_many_images_cost_less_only_where_the_board_does_them_otherwise
         assert ratio.min() > 0.8 * least and np.median(ratio) > 0.9 * least, (pair[0], ratio.min(), least)
 
 
-class OneDoubled(Sizes):
+class OneDoubled(SizeVariation):
     """All sizes as they are but one of those that a maker asks for by itself, which is doubled."""
 
     def __init__(self, which: int) -> None:

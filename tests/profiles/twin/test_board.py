@@ -18,7 +18,7 @@ from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
-from jetdvfs.profiles.twin.work.frames import FrameCost, Stream, blended, speeds
+from jetdvfs.profiles.twin.work.frames import FrameCost, FrameStream, blended, speeds
 from jetdvfs.tests.support.boards.twin_fakes import (
     DEVFREQ,
     EMC,
@@ -136,7 +136,7 @@ def test_frames_of_one_process_run_one_after_the_other(board: SimulatedBoard, sh
 
 def test_processes_share_the_gpu_slice_by_slice(board: SimulatedBoard, shell: Shell) -> None:
     shell.pin_gpu(1377000000)
-    streams: dict[int, Stream] = {}
+    streams: dict[int, FrameStream] = {}
     handed_in = threading.Barrier(2)
 
     def run(pid: int) -> None:

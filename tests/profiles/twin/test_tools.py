@@ -16,7 +16,7 @@ from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.hardware.nvpmodel import Finished, Nvpmodel, run_program
+from jetdvfs.daemon.hardware.nvpmodel import Nvpmodel, ProgramResult, run_program
 from jetdvfs.daemon.hardware.power_modes import bound_levels, changed_masks, find_mode, parse_modes, read_modes
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board, parse_board
@@ -65,7 +65,7 @@ def mode_in_force(board: BoardApart) -> str:
 def impatient(board: BoardApart, option: str) -> Nvpmodel:
     """The board's nvpmodel, of which an answer to one option is waited for a second only."""
 
-    def run(command: Sequence[str]) -> Finished:
+    def run(command: Sequence[str]) -> ProgramResult:
         return run_program(command, 1.0) if option in command else run_program(command)
 
     return Nvpmodel(str(board.root / NVPMODEL), run)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jetdvfs.profiles.twin.work.company import BoardClocks, Load
+from jetdvfs.profiles.twin.work.company import BoardClocks, CoRunnerLoad
 
 # The part of the peak bandwidth that the memory controller gives to isochronous clients while the GPU asks for all there is.
 ISOCHRONOUS_SHARE = 0.4
@@ -62,13 +62,13 @@ class PeriodicWork:
         self._ends = -math.inf
         self._done = 0.0
 
-    def load(self, now: float, clocks: BoardClocks) -> Load:
+    def load(self, now: float, clocks: BoardClocks) -> CoRunnerLoad:
         beat = self._beat
         wanted = beat.memory_bytes / beat.period_s
         asked_hz = wanted / (ISOCHRONOUS_SHARE * self._bytes_per_cycle)
         busy = min(self._computing_s(clocks) / beat.period_s, 1.0)
         cpu = {beat.policy: busy} if beat.policy in clocks.cpu_khz else {}
-        return Load(cpu, min(wanted, self._bandwidth(clocks)), asked_hz)
+        return CoRunnerLoad(cpu, min(wanted, self._bandwidth(clocks)), asked_hz)
 
     def due(self, now: float, clocks: BoardClocks) -> float:
         """Never: its load is even over a beat, and where beats end is found out afterwards."""

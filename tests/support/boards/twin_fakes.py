@@ -20,7 +20,7 @@ from jetdvfs.profiles.timing import Clock
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
-from jetdvfs.profiles.twin.work.company import BoardClocks, Load
+from jetdvfs.profiles.twin.work.company import BoardClocks, CoRunnerLoad
 
 CPU = "/sys/devices/system/cpu"
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -170,8 +170,8 @@ class Busy:
     emc_hz: float = 0.0
     passed_s: list[float] = field(default_factory=list)
 
-    def load(self, now: float, clocks: BoardClocks) -> Load:
-        return Load(self.cpu, self.memory_bytes_s, self.emc_hz)
+    def load(self, now: float, clocks: BoardClocks) -> CoRunnerLoad:
+        return CoRunnerLoad(self.cpu, self.memory_bytes_s, self.emc_hz)
 
     def due(self, now: float, clocks: BoardClocks) -> float:
         return math.inf

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from jetdvfs.daemon.descriptors.disposal import Attached
+from jetdvfs.daemon.descriptors.disposal import DescriptorGrant
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Int, Interface, array, method, structure, table
@@ -36,7 +36,7 @@ class Echo:
         self.ended = 0
 
     async def call(
-        self, session: Session, method: str, parameters: dict[str, Any], attached: Attached | None
+        self, session: Session, method: str, parameters: dict[str, Any], attached: DescriptorGrant | None
     ) -> dict[str, Any]:
         if attached is not None and method != "Echo":
             raise UsageError(f"{method}: takes no descriptor")

@@ -18,23 +18,23 @@ from typing import Any, cast
 
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.hardware.sensors.cooling import Cooling
-from jetdvfs.daemon.hardware.sensors.energy import Metered
-from jetdvfs.daemon.hardware.sensors.sampled import Sample, SampledSensors
+from jetdvfs.daemon.hardware.sensors.cooling import CoolingState
+from jetdvfs.daemon.hardware.sensors.energy import RailEnergies
+from jetdvfs.daemon.hardware.sensors.sampled import SampledSensors, TimedValue
 from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
 from jetdvfs.daemon.leases.board.service import BoardService
-from jetdvfs.daemon.leases.board.slowdown import Events
+from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand.demand import DemandMonitor
 from jetdvfs.daemon.leases.demand.floors import FloorRules
-from jetdvfs.daemon.leases.learning.correcting import Corrections
+from jetdvfs.daemon.leases.learning.correcting import SurfaceCorrector
 from jetdvfs.daemon.leases.learning.learner import Learner
-from jetdvfs.daemon.leases.learning.memory import Key, Memory
+from jetdvfs.daemon.leases.learning.memory import ObservationStore, ProgramKey
 from jetdvfs.daemon.leases.learning.progress import LeaseProgress
-from jetdvfs.daemon.leases.learning.unpredicted import Unpredicted
+from jetdvfs.daemon.leases.learning.unpredicted import UnpredictedProgram
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, Planner, PlanRequest, is_known
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.daemon.planning.settling import warmth_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import BoardDescription
@@ -79,7 +79,7 @@ class ReadSensors:
         self.trips = self._sensors.trips
         self.notes: tuple[str, ...] = ()
         self._read_s = float("-inf")
-        self._samples: dict[str, Sample[float]] = {}
+        self._samples: dict[str, TimedValue[float]] = {}
         self._energy_mj = 0.0
         self._zones: Mapping[str, int] = {}
         self.look()
@@ -93,7 +93,7 @@ class ReadSensors:
         if self._samples:
             self._energy_mj += drawn_mw * (now_s - self._read_s)
         self._read_s = now_s
-        self._samples = {rail: Sample(drawn_mw / len(self._rails), now_s) for rail in self._rails}
+        self._samples = {rail: TimedValue(drawn_mw / len(self._rails), now_s) for rail in self._rails}
         self._zones = self._sensors.temperatures_mc()
 
     def want(self) -> None:
@@ -102,13 +102,13 @@ class ReadSensors:
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._samples.items()}
 
-    def rails_sampled(self) -> Mapping[str, Sample[float]]:
+    def rails_sampled(self) -> Mapping[str, TimedValue[float]]:
         return self._samples
 
     def energy_mj(self) -> dict[str, float]:
         return dict.fromkeys(self._rails, self._energy_mj / len(self._rails))
 
-    def metered(self, since_s: float) -> tuple[Metered, Metered] | None:
+    def metered(self, since_s: float) -> tuple[RailEnergies, RailEnergies] | None:
         return None
 
     def temperatures_mc(self) -> Mapping[str, int]:
@@ -117,7 +117,7 @@ class ReadSensors:
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
         return told(self.trips, self._zones, self.cooling())
 
-    def cooling(self) -> tuple[Cooling, ...]:
+    def cooling(self) -> tuple[CoolingState, ...]:
         return self._sensors.cooling()
 
     def over_current(self) -> Mapping[str, int]:
@@ -170,11 +170,11 @@ class VirtualDaemon:
         self.hardware = hardware = Hardware.probe(files, clock, baseline=folder / "baseline", sensing=read)
         demands = DemandMonitor(files, hardware.description, clock.monotonic, hardware, FloorRules())
         self.controller = Controller(hardware, Config(), clock.monotonic, demands)
-        events = Events(hardware.sensors.over_current, clock.monotonic)
+        events = EventCounters(hardware.sensors.over_current, clock.monotonic)
         self.desk = VirtualDesk(hardware, self.controller, events, deque(maxlen=1), lambda: 0)
         (self.sensors,) = sensing
         sensors = cast(SampledSensors, self.sensors)
-        self.memory = Memory(folder / "learned.json", clock.monotonic)
+        self.memory = ObservationStore(folder / "learned.json", clock.monotonic)
         self._warmth = warmth = partial(warmth_of, sensors, hardware.description)
         self.learner = Learner(self.desk, sensors, self.memory, warmth, clock.monotonic)
         self.empty()
@@ -183,7 +183,7 @@ class VirtualDaemon:
 
     def empty(self) -> None:
         """Let go of the surfaces and plans that are kept because they were made lately, so many of each."""
-        self._corrections, self._plans = Corrections(self.memory, self._warmth), Plans()
+        self._corrections, self._plans = SurfaceCorrector(self.memory, self._warmth), Planning()
 
     def run(self, what: Any) -> Any:
         """Run a coroutine until it ends."""
@@ -210,7 +210,7 @@ class VirtualDaemon:
         Raises:
             DaemonError: as of :meth:`Controller.hold`.
         """
-        whose = Key(holder.uid, key)
+        whose = ProgramKey(holder.uid, key)
         make = partial(self._corrections.make, surface, whose, fps)
         known = is_known(surface)
         wish = PlanRequest(
@@ -224,7 +224,7 @@ class VirtualDaemon:
         if not known:
             make = partial(self._corrections.make, surface, None, fps)
             course = LeaseProgress(
-                whose, wish, make, unknown=Unpredicted(wish, self.memory.observations(whose)), exploring=True
+                whose, wish, make, unknown=UnpredictedProgram(wish, self.memory.observations(whose)), exploring=True
             )
         lease = self.desk.granted(holder, course.beginning.plan(self.controller.limits()), "")
         self.learner.began(lease, course)
@@ -233,7 +233,7 @@ class VirtualDaemon:
     def known(self, lease: Lease, surface: Surface, key: str, fps: float | None) -> Surface:
         """What is known of a lease that runs alone; arguments as of :meth:`hold`."""
         seen = lease.frames.observations(self.clock.now, frozenset())
-        return self._corrections.make(surface, Key(lease.holder.uid, key), fps, seen, cautious=False)
+        return self._corrections.make(surface, ProgramKey(lease.holder.uid, key), fps, seen, cautious=False)
 
     async def release(self, lease: Lease) -> None:
         self.desk.ended(lease)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jetdvfs.kernels.network import KernelInvocation, Network, ParamValue, TensorSpec
-from jetdvfs.profiles.lab.networks.record import MeasuredNetwork, Row, Sample
+from jetdvfs.profiles.lab.networks.record import MeasuredNetwork, MeasuredQuery, RecordRow
 
 #: Host GHz, GFLOP/s, GB/s, GiB: a fast device and a slow one.
 DEVICES = ((2.0, 1000.0, 100.0, 32.0), (1.0, 250.0, 50.0, 32.0))
@@ -58,14 +58,14 @@ def measured(count: int, devices: Sequence[tuple[float, ...]] = DEVICES, seed: i
                 max(call.flops / gflops / 1e6, call.bytes / gbytes / 1e6) + 0.005 / device[0] for call in network.launches
             )
             peak_mib = 1 + sum(call.bytes for call in network.launches) / (1 << 20)
-            rows.append(Row(f"device {board}", device, {"latency_ms": latency_ms, "peak_mib": peak_mib}))
+            rows.append(RecordRow(f"device {board}", device, {"latency_ms": latency_ms, "peak_mib": peak_mib}))
         found.append(MeasuredNetwork(network.name, family, network, tuple(rows)))
     return found
 
 
-def samples(count: int, devices: Sequence[tuple[float, ...]] = DEVICES, seed: int = 0) -> list[Sample]:
+def samples(count: int, devices: Sequence[tuple[float, ...]] = DEVICES, seed: int = 0) -> list[MeasuredQuery]:
     return [
-        Sample(one.graph, row.device, one.name, one.family, row.board, row.values)
+        MeasuredQuery(one.graph, row.device, one.name, one.family, row.board, row.values)
         for one in measured(count, devices, seed)
         for row in one.rows
     ]

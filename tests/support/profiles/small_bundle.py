@@ -85,7 +85,8 @@ def make_bundle(
     if compact:
         from treelite import Model
 
-        models = {"relu": tuple(compacted(Model.deserialize_bytes(model)) for model in models["relu"])}
+        time_model, power_model = (compacted(Model.deserialize_bytes(model)) for model in models["relu"])
+        models = {"relu": (time_model, power_model)}
     arrays = BoardArrays(
         idle_mw=np.full(BOARD.grid.shape, 4000, np.float32),
         host_active_mw=np.full(BOARD.grid.shape[0], 500, np.float32),

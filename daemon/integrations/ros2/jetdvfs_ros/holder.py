@@ -12,7 +12,7 @@ from rclpy.lifecycle import LifecycleNode
 from .lease import NodeLease
 
 
-class Holder(LifecycleNode):
+class HolderNode(LifecycleNode):
     """Holds from activation to deactivation."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Holder(LifecycleNode):
 
 def main() -> None:
     rclpy.init()
-    node = Holder()
+    node = HolderNode()
     try:
         rclpy.spin(node)
     except (KeyboardInterrupt, ExternalShutdownException):

@@ -8,11 +8,11 @@ from math import isfinite
 
 import numpy as np
 
-from ...paper.accuracy import LIMITS, Accuracy, mean_of
+from ...paper.accuracy import LIMITS, PredictionErrors, mean_of
 from ...paper.published import MEANS, NAMES, TABLE_2, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8
 from ...paper.rotation import Rotation
 from ...paper.study import Study
-from ...train.tuned import Tuned
+from ...train.tuned import TunedRecipes
 from .sections import MEAN, PAPER, Section, boards_named
 
 
@@ -43,7 +43,7 @@ def _table_2(study: Study) -> Section:
     )
 
 
-def _searched(tuned: Tuned | None, kinds: Collection[str]) -> str:
+def _searched(tuned: TunedRecipes | None, kinds: Collection[str]) -> str:
     if tuned is None:
         return "The number of trees was chosen by boards and kernels left out, the rest was set."
     found = [model for kind, targets in tuned.models.items() if kind in kinds for model in targets.values()]
@@ -55,11 +55,11 @@ def _searched(tuned: Tuned | None, kinds: Collection[str]) -> str:
     )
 
 
-def _kernels(part: str, target: str, unit: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Section]:
+def _kernels(part: str, target: str, unit: str, paper: Mapping[str, PredictionErrors]) -> Callable[[Study], Section]:
     def make(study: Study) -> Section:
         rotation = study.rotation
         assert rotation is not None
-        ours: dict[str, Accuracy] = {}
+        ours: dict[str, PredictionErrors] = {}
         plain: list[float] = []
         rows, alike, nearest = [], [], []
         for kind, theirs in paper.items():
@@ -133,7 +133,7 @@ def _of_what(rotation: Rotation, what: str) -> str:
     )
 
 
-def _networks(part: str, what: str, unit: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Section]:
+def _networks(part: str, what: str, unit: str, paper: Mapping[str, PredictionErrors]) -> Callable[[Study], Section]:
     def make(study: Study) -> Section:
         assert study.rotation is not None
         rows, ours, sums = [], [], []
@@ -214,7 +214,7 @@ def _limits(unit: str) -> Iterator[str]:
         yield from (header, PAPER)
 
 
-def _beside(ours: Accuracy, theirs: Accuracy | None) -> Iterator[str]:
+def _beside(ours: PredictionErrors, theirs: PredictionErrors | None) -> Iterator[str]:
     own = [f"{share:.1f}" for share in ours.within] + [f"{ours.rmse:.3f}", f"{ours.mae:.3f}"]
     paper = ["-"] * len(own)
     if theirs is not None:
@@ -223,7 +223,7 @@ def _beside(ours: Accuracy, theirs: Accuracy | None) -> Iterator[str]:
         yield from pair
 
 
-def _error(ours: Accuracy, theirs: Accuracy | None) -> tuple[str, str]:
+def _error(ours: PredictionErrors, theirs: PredictionErrors | None) -> tuple[str, str]:
     paper = f"{theirs.mean_percent:g}" if theirs is not None and isfinite(theirs.mean_percent) else "-"
     return f"{ours.mean_percent:.1f}", paper
 

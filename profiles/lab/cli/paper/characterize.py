@@ -58,7 +58,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 @dataclass(frozen=True)
-class _Study:
+class _StudyFigures:
     board: str
     configuration: FrequencyConfiguration
     origin: str
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _predict(args: argparse.Namespace) -> _Study:
+def _predict(args: argparse.Namespace) -> _StudyFigures:
     bundle = common.read_profile(args)
     configuration = _configuration(args, bundle.cost.grid)
     runs = []
@@ -108,7 +108,7 @@ def _predict(args: argparse.Namespace) -> _Study:
     return _study(bundle.manifest.board, configuration, origin, bundle.manifest.simulated, runs, ())
 
 
-def _measure(args: argparse.Namespace) -> _Study:
+def _measure(args: argparse.Namespace) -> _StudyFigures:
     from ...paper.published import KINDS
 
     board = load_board(args.board or BOARD)
@@ -132,18 +132,18 @@ def _study(
     simulated: bool,
     runs: list[NetworkRun],
     kinds: tuple[str, ...],
-) -> _Study:
+) -> _StudyFigures:
     figures = select(runs)
     columns = kinds or tuple(figure.kind for figure in figures if figure.selected)
-    return _Study(board, configuration, origin, simulated, tuple(runs), figures, columns)
+    return _StudyFigures(board, configuration, origin, simulated, tuple(runs), figures, columns)
 
 
-def _title(study: _Study) -> str:
+def _title(study: _StudyFigures) -> str:
     count = len(study.runs)
     return f"{count} network{'s' if count > 1 else ''} on {study.board} at {study.configuration}"
 
 
-def _shares(study: _Study) -> str:
+def _shares(study: _StudyFigures) -> str:
     rows = []
     for run in study.runs:
         own_ms = run.selected_ms(study.columns)
@@ -173,7 +173,7 @@ def _cell(value: float | None, time: bool) -> str:
     return f"{value:.2f}" if time else f"{value:.2%}"
 
 
-def _launches(study: _Study) -> str:
+def _launches(study: _StudyFigures) -> str:
     rows = [
         (
             run.label, str(len(run.kernel_ms)), str(run.launches), str(run.distinct), f"{run.host_ms:.2f}",
@@ -185,7 +185,7 @@ def _launches(study: _Study) -> str:
     return output.table(headers, rows, right=range(1, 6))
 
 
-def _selection(study: _Study) -> str:
+def _selection(study: _StudyFigures) -> str:
     rows = [
         (
             figure.kind, f"{figure.mean_share:.2%}", f"{figure.networks} of {len(study.runs)}",
@@ -200,7 +200,7 @@ def _selection(study: _Study) -> str:
     return output.table(headers, rows, right=range(1, 4)) + note
 
 
-def _to_json(study: _Study) -> dict[str, object]:
+def _to_json(study: _StudyFigures) -> dict[str, object]:
     return {
         "board": study.board,
         "simulated": study.simulated,

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....daemon.cli.pictures import literal, new_figure
-from ...paper.accuracy import LIMITS, Accuracy
+from ...paper.accuracy import LIMITS, PredictionErrors
 from ...paper.overhead import BATCHES
 from ...paper.published import NAMES, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8
 from ...paper.study import Study
-from ...paper.variability import Spread
+from ...paper.variability import BoardSpread
 from .sections import model_name, where
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def draw(part: str, study: Study) -> Figure | None:
     return _DRAWN[part](study) if part in _DRAWN else None
 
 
-def _kernels(target: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Figure]:
+def _kernels(target: str, paper: Mapping[str, PredictionErrors]) -> Callable[[Study], Figure]:
     def picture(study: Study) -> Figure:
         assert study.rotation is not None
         found = {kind: rows for kind in NAMES if (rows := study.rotation.kernels.get((kind, target))) is not None}
@@ -51,7 +51,7 @@ def _kernels(target: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Fi
     return picture
 
 
-def _networks(what: str, paper: Mapping[str, Accuracy]) -> Callable[[Study], Figure]:
+def _networks(what: str, paper: Mapping[str, PredictionErrors]) -> Callable[[Study], Figure]:
     def picture(study: Study) -> Figure:
         assert study.rotation is not None
         found = {name: compared for name, rows in study.rotation.networks.items() if (compared := getattr(rows, what))}
@@ -164,7 +164,7 @@ def _figure_2(study: Study) -> Figure:
     return figure
 
 
-def _references(study: Study, mine: Sequence[Spread]) -> str:
+def _references(study: Study, mine: Sequence[BoardSpread]) -> str:
     unit, scale = ("ms", 1.0) if mine[0].figure == "runtime" else ("W", 1e3)
     return ", ".join(f"{where(study.grid, each.configuration)} {each.reference / scale:.3g} {unit}" for each in mine)
 

@@ -161,9 +161,9 @@ def run(args: argparse.Namespace) -> int:
     record = Measurements.load(args.record)
     with needing("jetdvfs-lab paper report", "train,plot", InputError):
         from ...paper.study import options_for, some_of, study
-        from ...train.tuned import Tuned
+        from ...train.tuned import TunedRecipes
 
-        tuned = None if args.recipes is None else Tuned.load(args.recipes)
+        tuned = None if args.recipes is None else TunedRecipes.load(args.recipes)
         left_out = args.left_out or some_of(record.nodes, BOARDS)
         if strange := sorted(set(left_out) - set(record.nodes)):
             known = ", ".join(map(str, record.nodes))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from ...paper.accuracy import Compared
+from ...paper.accuracy import PredictionComparison
 from ...paper.overhead import BATCHES
 from ...paper.published import FIGURE_5
 from ...paper.study import Study
-from ...paper.variability import NONE_TESTED, SIGNIFICANCE, Differences, Spread
+from ...paper.variability import NONE_TESTED, SIGNIFICANCE, BoardSpread, DistributionTests
 from .sections import MEAN, PAPER, Section, model_name, where
 
 
@@ -79,7 +79,7 @@ def _figure_3(study: Study) -> Section:
 
 
 def _spread_rows(
-    study: Study, percent: Callable[[Spread], float], tested: Callable[[Spread], Differences]
+    study: Study, percent: Callable[[BoardSpread], float], tested: Callable[[BoardSpread], DistributionTests]
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     assert study.spreads is not None
     places = [f"{place} %" for place in dict.fromkeys(where(study.grid, each.configuration) for each in study.spreads)]
@@ -93,7 +93,7 @@ def _spread_rows(
     return places, rows
 
 
-def _found(differences: Iterable[Differences]) -> tuple[str, str]:
+def _found(differences: Iterable[DistributionTests]) -> tuple[str, str]:
     together = NONE_TESTED
     for each in differences:
         together = together.plus(each)
@@ -206,7 +206,7 @@ def _figure_7(study: Study) -> Section:
     )
 
 
-def _signed(compared: Compared) -> float:
+def _signed(compared: PredictionComparison) -> float:
     return float(np.median(100.0 * (compared.predicted / compared.observed - 1.0)))
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .....kernels.cost.features import columns, feature_names
 from .....kernels.kinds import ELEMENTWISE, served_by
-from ....adapt.measurements import Measurements, Rows
+from ....adapt.measurements import MeasurementRows, Measurements
 from ....errors import ComparisonDataError, MeasurementError
 from ....twin.measured.mapping import load_mapping
 from ...measure.tables import import_table
@@ -53,7 +53,7 @@ _RECIPES = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class TableDevice:
     """One table and GPU, with mean absolute percentage errors on held-out kernels."""
 
     table: str
@@ -71,7 +71,7 @@ class Pair:
 
 def pairs(
     folder: Path, threads: int, seed: int = 0, progress: Callable[[int, int, str], None] = lambda done, total, text: None
-) -> Iterator[Pair]:
+) -> Iterator[TableDevice]:
     """Every pair of a table and a GPU. Raises ComparisonDataError."""
     mapping = load_mapping(MAPPING)
     try:
@@ -94,7 +94,7 @@ def pairs_of(
     threads: int,
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
-) -> Iterator[Pair]:
+) -> Iterator[TableDevice]:
     """Pairs of one table and device, by kind. Raises MeasurementError with too few kernels.
 
     Args:
@@ -126,7 +126,7 @@ def _options(threads: int, seed: int) -> TrainingOptions:
     return TrainingOptions(_RECIPES, most_rounds=_MOST_ROUNDS, patience=_PATIENCE, threads=threads, seed=seed)
 
 
-def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> Pair:
+def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> TableDevice:
     gpu = record.described.name
     table = table_of(beside, record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
@@ -146,7 +146,7 @@ def _pair(name: str, kind: str, record: Measurements, beside: Measurements, opti
     settings = (_PLAIN_ROUNDS, options.threads, options.seed)
     plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
     off = plain(sizes[held]) / times.value[held] - 1
-    return Pair(name, gpu, kind, len(table.label), _percent(off), _percent(own), GOALS.get((gpu, name)))
+    return TableDevice(name, gpu, kind, len(table.label), _percent(off), _percent(own), GOALS.get((gpu, name)))
 
 
 def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
@@ -169,7 +169,7 @@ def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float
 def _together(record: Measurements, other: Measurements) -> Measurements:
     first, more = record.tables["kernel_ms"], other.tables["kernel_ms"]
     shifted = replace(more, what=more.what + len(record.invocations))
-    tables = {**record.tables, "kernel_ms": Rows.joined([first, shifted])}
+    tables = {**record.tables, "kernel_ms": MeasurementRows.joined([first, shifted])}
     return replace(record, invocations=(*record.invocations, *other.invocations), tables=tables)
 
 

@@ -10,18 +10,18 @@ import numpy as np
 
 from .....kernels.cost.board import BoardCost
 from .....kernels.cost.model import surface
-from .....kernels.execution import Beside
+from .....kernels.execution import FrameOverhead
 from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Network
 from ....bundle.bundle import load_bundle
-from ..agx_orin import BOARD, MODES, Layer, layers_of
+from ..agx_orin import BOARD, MODES, MeasuredLayer, layers_of
 from .layers import NODE_MS
 
 _SMS = max(mode.sm_count for mode in MODES.values())
 
 
 @dataclass(frozen=True)
-class Errors:
+class LayerErrors:
     """Mean absolute errors of network times in percent, with and without the interpreter."""
 
     percent: float
@@ -29,7 +29,7 @@ class Errors:
     networks: int
 
 
-def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
+def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, LayerErrors]:
     cost = load_bundle(f"{BOARD}-sim").cost
 
     predicted: dict[object, tuple[float, float]] = {}
@@ -46,19 +46,21 @@ def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, Errors]:
     }
 
 
-def _predicted_ms(cost: BoardCost, layer: Layer) -> tuple[float, float]:
+def _predicted_ms(cost: BoardCost, layer: MeasuredLayer) -> tuple[float, float]:
     share, clocks = MODES[layer.mode].sm_count / _SMS, _clocks(cost, layer.mode)
     told, alone = (
-        surface(Network("", (), layer.calls), cost, beside=Beside(host_ms=host_ms), gpu_share=share).at(clocks).latency_ms
+        surface(Network("", (), layer.calls), cost, beside=FrameOverhead(host_ms=host_ms), gpu_share=share)
+        .at(clocks)
+        .latency_ms
         for host_ms in (NODE_MS * len(layer.calls), 0.0)
     )
     return told, alone
 
 
-def _errors(sums: Mapping[tuple[str, int, str, str], list[float]]) -> Errors:
+def _errors(sums: Mapping[tuple[str, int, str, str], list[float]]) -> LayerErrors:
     measured, told, alone = np.array(list(sums.values())).T
     percent, alone_percent = (100 * float(np.abs(one / measured - 1).mean()) for one in (told, alone))
-    return Errors(percent, alone_percent, len(sums))
+    return LayerErrors(percent, alone_percent, len(sums))
 
 
 def _clocks(cost: BoardCost, mode: str) -> FrequencyConfiguration:

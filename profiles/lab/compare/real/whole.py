@@ -22,7 +22,7 @@ from .....kernels.network import KernelInvocation, Network, TensorSpec
 from ....board import load_board
 from ....errors import ComparisonDataError, MeasurementError
 from ....reference import reference_network
-from ...networks.record import About, MeasuredNetwork, Row, device_features
+from ...networks.record import MeasuredNetwork, RecordContents, RecordRow, device_features
 from ..agx_orin import BOARD, LAYERS, MODES, MeasuredMode
 from ..batches import NETWORK as SWEPT
 from ..batches import cells
@@ -57,7 +57,7 @@ def agx_orin_layers(data: Path) -> Iterator[MeasuredNetwork]:
         dtype = _TYPES[precision]
         network = _of_type(traced(batch), f"{model} x{batch} {precision}", dtype)
         found = tuple(
-            Row(f"{BOARD} 0", _orin(MODES[mode], dtype), {"latency_ms": float(np.median(list(taken.values())))})
+            RecordRow(f"{BOARD} 0", _orin(MODES[mode], dtype), {"latency_ms": float(np.median(list(taken.values())))})
             for mode, taken in sorted(modes.items())
         )
         yield MeasuredNetwork(network.name, re.split(r"[\d_]", model)[0], network, found)
@@ -104,29 +104,29 @@ def _of_type(network: Network, name: str, dtype: str) -> Network:
 
 def gpu_clock_sweeps(data: Path) -> Iterator[MeasuredNetwork]:
     """Inception V3 by batch, a row per board and GPU clock. Raises ComparisonDataError."""
-    rows: dict[int, list[Row]] = {}
+    rows: dict[int, list[RecordRow]] = {}
     for directory, measured in cells(data).items():
         board = load_board(_SWEPT_BOARDS[directory])
         for cell in measured:
             device = device_features(board.chip, [board.grid.top._replace(gpu_hz=round(cell.gpu_hz))], board.chip.dram_gib)[0]
             values = {"latency_ms": cell.latency_ms, "energy_mj": cell.energy_mj}
-            rows.setdefault(cell.batch, []).append(Row(f"{board.name} 0", tuple(map(float, device)), values))
+            rows.setdefault(cell.batch, []).append(RecordRow(f"{board.name} 0", tuple(map(float, device)), values))
     for batch, own in sorted(rows.items()):
         network = replace(reference_network(SWEPT, batch), name=f"{SWEPT} x{batch}")
         yield MeasuredNetwork(network.name, SWEPT, network, tuple(own))
 
 
 #: Measurements by name: description in a record, and networks.
-PUBLISHED: Mapping[str, tuple[About, Callable[[Path], Iterator[MeasuredNetwork]]]] = {
+PUBLISHED: Mapping[str, tuple[RecordContents, Callable[[Path], Iterator[MeasuredNetwork]]]] = {
     "agx-orin-layers": (
-        About(
+        RecordContents(
             "a Jetson AGX Orin 64GB, torchvision's networks, in four power modes (branes-ai/graphs)", False, ("latency_ms",),
             "sums of layers that were timed one by one, through an interpreter",
         ),
         agx_orin_layers,
     ),
     "gpu-clock-sweeps": (
-        About(
+        RecordContents(
             "a Jetson Nano and a Xavier NX, Inception V3 over clocks of the GPU (iloudaros/LoudVA)", False,
             ("latency_ms", "energy_mj"), "other clocks taken to be at the top; energy is the board's mean power times latency",
         ),

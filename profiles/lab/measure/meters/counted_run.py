@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....adapt.torch_worker import Refused, Run, Worker
+from ....adapt.torch_worker import RefusedRequest, Run, Worker
 
 _WARM_UP = 3
 
@@ -45,14 +45,14 @@ def main(arguments: Sequence[str]) -> int:
         import torch
 
         worker = CountedRun(torch, "cuda")
-    except (ImportError, Refused) as error:
+    except (ImportError, RefusedRequest) as error:
         print(error, file=sys.stderr)
         return 1
     with torch.no_grad():
         for one in asked:
             try:
                 run = worker.warmed_up(one)
-            except (Refused, RuntimeError) as error:
+            except (RefusedRequest, RuntimeError) as error:
                 told[one["name"]] = " ".join(str(error).split())[:300]
                 continue
             worker.count(run, len(asked) > 1)

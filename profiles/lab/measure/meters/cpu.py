@@ -21,8 +21,8 @@ from ....board import ChipRates
 from ....device import Device
 from ....errors import MeasurementError, RefusedForNow, RequestRefused
 from .meter import KernelPower
-from .notes import Notebook
-from .ticks import Counters
+from .notes import CampaignNotes
+from .ticks import EnergyCounters
 
 KERNEL_WORKER = Path(__file__).with_name("kernel_worker.py")
 DTYPES = ("float32",)
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Patience:
+class TimingLimits:
     """Time per value in s, and its most timings; ``lead_s`` precedes power, since averaging monitors lag."""
 
     kernel_s: float = 0.3
@@ -47,7 +47,7 @@ class Patience:
     lead_s: float = 0.0
 
 
-class Worker(Protocol):
+class MeasuringWorker(Protocol):
     """Runs kernels and networks: :class:`~jetdvfs.profiles.adapt.torch_process.TorchProcess` or a simulated board."""
 
     @property
@@ -60,11 +60,11 @@ class Worker(Protocol):
         ...
 
 
-class Clocks(Protocol):
+class CpuClockSetter(Protocol):
     def set(self, configuration: FrequencyConfiguration) -> None: ...
 
 
-class AsTheyAre:
+class UnlockedClocks:
     def set(self, configuration: FrequencyConfiguration) -> None:
         """Do nothing."""
 
@@ -75,7 +75,7 @@ def processor_hz() -> int:
     return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
 
 
-def processor(process: Worker, counters: Counters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
+def processor(process: MeasuringWorker, counters: EnergyCounters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:
     """This machine's processor, with measured rates at its highest set clock."""
     rates = process.ask({"do": "rates"})
     levels = tuple(mhz * 1_000_000 for mhz in sorted(set(clocks_mhz))) or (processor_hz(),)
@@ -96,18 +96,18 @@ class CpuMeter:
 
     def __init__(
         self,
-        process: Worker,
+        process: MeasuringWorker,
         models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
-        counters: Counters,
-        patience: Patience = Patience(),
+        counters: EnergyCounters,
+        patience: TimingLimits = TimingLimits(),
         execution: str = "eager",
         wait: Callable[[float], None] = time.sleep,
-        clocks: Clocks | None = None,
-        notebook: Notebook | None = None,
+        clocks: CpuClockSetter | None = None,
+        notebook: CampaignNotes | None = None,
     ) -> None:
-        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or AsTheyAre()
+        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or UnlockedClocks()
         self._patience, self._execution, self._wait = patience, execution, wait
-        self._notebook, self._refused = notebook or Notebook(), dict[str, str]()
+        self._notebook, self._refused = notebook or CampaignNotes(), dict[str, str]()
         self.ran: dict[str, list[str]] = {}
         self.event_us: float | None = None
 

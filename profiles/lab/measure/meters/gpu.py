@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Call, HostOp, KernelInvocation, Network
 from ....errors import MeasurementError
-from .cpu import CpuMeter, Patience, Worker, kernel_name
+from .cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
 from .meter import KernelPower
-from .notes import Notebook, category
+from .notes import CampaignNotes, category
 
 _TRIES = 4
 _LOOK = 5  # samples given up one after the other, after which it is looked whether any would count
@@ -28,7 +28,7 @@ _ENDLESS = 10_000_000
 Found = TypeVar("Found")
 
 
-class Clocks(Protocol):
+class GpuClockSetter(Protocol):
     def set(self, configuration: FrequencyConfiguration) -> None:
         """Hold this configuration from now on, once any earlier fault has passed."""
         ...
@@ -47,11 +47,11 @@ class GpuMeter:
     def __init__(
         self,
         torch: CpuMeter,
-        process: Worker,
-        clocks: Clocks,
-        patience: Patience,
+        process: MeasuringWorker,
+        clocks: GpuClockSetter,
+        patience: TimingLimits,
         lowest: FrequencyConfiguration,
-        notebook: Notebook,
+        notebook: CampaignNotes,
     ) -> None:
         self._torch, self._process, self._clocks, self._patience = torch, process, clocks, patience
         self._lowest, self._notebook, self._in_a_row = lowest, notebook, 0

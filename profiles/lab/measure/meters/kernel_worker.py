@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 if TYPE_CHECKING or __package__:
-    from ....adapt.torch_worker import Late, Refused, Run, Worker, is_for_now, main
+    from ....adapt.torch_worker import LateRequest, RefusedRequest, Run, Worker, is_for_now, main
 else:  # started as a file
     sys.path[0] = str(Path(__file__).resolve().parents[3] / "adapt")
-    from torch_worker import Late, Refused, Run, Worker, is_for_now, main
+    from torch_worker import LateRequest, RefusedRequest, Run, Worker, is_for_now, main
 
 _RUNS, _BURSTS = 10, 2  # of a kernel between two events on a GPU; such bursts that are issued at once
 _IN_ORDER = 20  # launches that are issued before the GPU is waited for
@@ -117,7 +117,7 @@ class KernelWorker(Worker):
                     if took_ms >= _PROBE_MS or side >= _MOST_SIDE:
                         break
                     side = min(2 * side, _MOST_SIDE)
-            except (AttributeError, RuntimeError, Refused):  # a type, or the memory, that this GPU does not have
+            except (AttributeError, RuntimeError, RefusedRequest):  # a type, or the memory, that this GPU does not have
                 pass
             finally:
                 modes.allow_tf32 = before
@@ -169,7 +169,7 @@ class KernelWorker(Worker):
         found = self._bursts_ms(run, _RUNS, _BURSTS, request)
         took_ms = (statistics.median(found) - event_ms) / _RUNS
         if took_ms <= 0:
-            raise Refused("the GPU takes no time for it that events can tell")
+            raise RefusedRequest("the GPU takes no time for it that events can tell")
         return {"ms": took_ms, "timings": _RUNS * len(found), "runs": _RUNS, "event_us": 1e3 * event_ms}
 
     @functools.cached_property
@@ -198,7 +198,9 @@ class KernelWorker(Worker):
                 found += [first.elapsed_time(second) for first, second in zip(events, events[1:])]
             elif cycles >= _MOST_CYCLES:
                 launches = runs * bursts
-                raise Late(f"{launches} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles")
+                raise LateRequest(
+                    f"{launches} launches of a kernel are not issued while the GPU is kept busy for {cycles} cycles"
+                )
             else:
                 cycles *= 2
         return found
@@ -234,7 +236,7 @@ class KernelWorker(Worker):
                 raise
             return None
         if took_ms <= 0:
-            raise Refused("the GPU takes no time for it in a graph that events can tell")
+            raise RefusedRequest("the GPU takes no time for it in a graph that events can tell")
         return took_ms
 
     def _in_turn_ms(self, run: Run, runs: int) -> float:
@@ -288,13 +290,15 @@ class KernelWorker(Worker):
     def _made(self, kernel: dict[str, Any]) -> Run:
         maker = _MAKERS.get(kernel["kind"])
         if maker is None:
-            raise Refused("kernel kind {!r} cannot be run here; valid: {}".format(kernel["kind"], ", ".join(sorted(_MAKERS))))
+            raise RefusedRequest(
+                "kernel kind {!r} cannot be run here; valid: {}".format(kernel["kind"], ", ".join(sorted(_MAKERS)))
+            )
         self.torch.manual_seed(0)
         run = maker(self, kernel)
         made, expected = list(run().shape), list(kernel["output"])
         same = math.prod(made) == math.prod(expected) if kernel["kind"] == "matmul" else made == expected
         if not same:
-            raise Refused("{}: makes a tensor of {}, not of {}".format(kernel["kind"], made, expected))
+            raise RefusedRequest("{}: makes a tensor of {}, not of {}".format(kernel["kind"], made, expected))
         return run
 
     def _call(self, call: dict[str, Any]) -> Run:

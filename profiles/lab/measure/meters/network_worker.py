@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....adapt.torch_worker import Refused, Run, main
+from ....adapt.torch_worker import RefusedRequest, Run, main
 from .kernel_worker import KernelWorker
 
 _WARM_UP, _LEAST = 2, 5
@@ -34,7 +34,7 @@ class NetworkWorker(KernelWorker):
     def __init__(self, torch: Any, device: str) -> None:
         super().__init__(torch, device)
         if self.clock != "thread":
-            raise Refused("networks are measured on one thread of the processor; valid: --device cpu --threads 1")
+            raise RefusedRequest("networks are measured on one thread of the processor; valid: --device cpu --threads 1")
         self._references = self._work()
 
     def references(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -53,10 +53,10 @@ class NetworkWorker(KernelWorker):
             text = file.read()
         _, status = os.waitpid(child, 0)
         if not text:
-            raise Refused(f"{request['path']}: the process that measured it ended with status {status}")
+            raise RefusedRequest(f"{request['path']}: the process that measured it ended with status {status}")
         answer: dict[str, Any] = json.loads(text)
         if "error" in answer:
-            raise Refused(answer["error"])
+            raise RefusedRequest(answer["error"])
         return answer
 
     def _answer_alone(self, request: dict[str, Any], writing: int) -> None:
@@ -147,7 +147,7 @@ def _memory_kib(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
-    raise Refused(f"/proc/self/status has no {name}")
+    raise RefusedRequest(f"/proc/self/status has no {name}")
 
 
 def start(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass
-class Page:
+class StepNotes:
     """Notes of one step.
 
     Attributes:
@@ -32,13 +32,13 @@ class Page:
         return {**vars(self)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Page:
+    def from_json(cls, data: Mapping[str, Any]) -> StepNotes:
         pairs = [(int(held), float(real)) for held, real in data["gpu_hz"]]
         later = [dict(data.get(name, {})) for name in ("refused", "reference_ms")]  # which pages did not always have
         return cls(Counter(data["given_up"]), Counter(data["tried_again"]), list(data["die_c"]), pairs, *later)
 
     @classmethod
-    def of(cls, pages: Iterable[Page]) -> Page:
+    def of(cls, pages: Iterable[StepNotes]) -> StepNotes:
         whole = cls()
         for page in pages:
             whole.given_up.update(page.given_up)
@@ -51,30 +51,30 @@ class Page:
         return whole
 
 
-class Notebook:
+class CampaignNotes:
     """One page per step of a campaign."""
 
     def __init__(self) -> None:
-        self._pages: list[Page] = []
-        self.open = Page()
+        self._pages: list[StepNotes] = []
+        self.open = StepNotes()
 
-    def turn(self) -> Page:
-        page, self.open = self.open, Page()
+    def turn(self) -> StepNotes:
+        page, self.open = self.open, StepNotes()
         self._pages.append(page)
         return page
 
-    def put_back(self, page: Page) -> None:
+    def put_back(self, page: StepNotes) -> None:
         self._pages.append(page)
 
     def die_c(self) -> float | None:
-        seen = Page.of(self._pages).die_c
+        seen = StepNotes.of(self._pages).die_c
         return mean(seen) if seen else None
 
     def refused(self) -> dict[str, str]:
-        return Page.of([*self._pages, self.open]).refused
+        return StepNotes.of([*self._pages, self.open]).refused
 
     def told(self) -> dict[str, Any]:
-        whole = Page.of(self._pages)
+        whole = StepNotes.of(self._pages)
         found: dict[str, Any] = {"rejected": dict(whole.given_up), "measured_again": dict(whole.tried_again)}
         if whole.refused:
             found["refused"] = whole.refused

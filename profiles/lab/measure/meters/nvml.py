@@ -16,8 +16,8 @@ from .....kernels.text import needing
 from ....board import ChipRates
 from ....device import Device
 from ....errors import MeasurementError
-from .cpu import Worker, processor_hz
-from .notes import Notebook
+from .cpu import MeasuringWorker, processor_hz
+from .notes import CampaignNotes
 
 RAIL = "gpu"
 _MHZ = 1_000_000
@@ -159,7 +159,7 @@ class Nvml:
             raise MeasurementError(f"meter: NVML, {what}: {error}") from error
 
 
-def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
+def gpu_device(process: MeasuringWorker, nvml: Nvml, name: str, clocks_mhz: Sequence[int] = ()) -> Device:
     """GPU with measured rates, at its clock or the highest to be locked."""
     if clocks_mhz:
         nvml.check_offered(clocks_mhz)
@@ -181,7 +181,7 @@ def gpu_device(process: Worker, nvml: Nvml, name: str, clocks_mhz: Sequence[int]
 class LockedClocks:
     """Clocks of a workstation's GPU for :class:`~.gpu.GpuMeter`; ``notebook`` receives die temperatures."""
 
-    def __init__(self, nvml: Nvml, locking: bool, notebook: Notebook) -> None:
+    def __init__(self, nvml: Nvml, locking: bool, notebook: CampaignNotes) -> None:
         self._nvml, self._locking, self._notebook = nvml, locking, notebook
         self.seen_mhz: set[int] = set()
         self.reasons: Counter[str] = Counter()

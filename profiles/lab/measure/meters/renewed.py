@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ....errors import MeasurementError, RequestRefused
-from .cpu import Worker
+from .cpu import MeasuringWorker
 
 _MOST = 3  # ends in a row: then the request is not the cause
 
 
-class EndingWorker(Worker, Protocol):
+class EndingWorker(MeasuringWorker, Protocol):
     def close(self) -> None: ...
 
 
-class Renewed:
+class RestartingWorker:
     """Worker restarted after a failure, which counts as a refusal. Raises MeasurementError if it cannot start."""
 
     def __init__(self, start: Callable[[], EndingWorker]) -> None:

@@ -12,7 +12,7 @@ _READ_EVERY_S = 0.004
 _LEAST_S = 0.05  # from the first tick to the last; of a counter that moves at every reading, the power in between is noise
 
 
-class Counters(Protocol):
+class EnergyCounters(Protocol):
     """Energy counters: :class:`~.rapl.Rapl` of a processor's packages, :class:`~.nvml.Nvml` of a GPU."""
 
     @property
@@ -23,10 +23,10 @@ class Counters(Protocol):
     def since_mj(self, before: Mapping[str, int]) -> Mapping[str, float]: ...
 
 
-class Ticks:
+class CounterReader:
     """Counters read continuously by their own thread."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: EnergyCounters) -> None:
         self._counters = counters
         self._over, self._thread = threading.Event(), threading.Thread()
         self._ticks: dict[str, list[tuple[float, int]]] = {}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .....kernels.graph import PerformanceGraph
 from . import layers
-from .batches import Batch
+from .batches import FeatureBatch
 from .encodings import DNNPERF, DNNPERF_COSTS, ENCODINGS, PERFSEER, PERFSEER_GROUPS
 from .layers import Initial, Weights, add_layer, add_linear, linear
 from .operations import Operations, Segments
@@ -37,7 +37,7 @@ class Architecture(Protocol):
 
     def initial(self, outputs: int, rng: np.random.Generator) -> Initial: ...
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any: ...
+    def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class SeerNet:
         _add_heads(weights, width, width, outputs, rng)
         return weights
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+    def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any:
         edges = batch.edges
         of_nodes, of_edges, of_whole = self._masks()
         nodes = linear(weights, "node", ops.array(batch.nodes * of_nodes))
@@ -149,7 +149,7 @@ class Anee:
             read = written
         return weights
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+    def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any:
         node_columns, edge_columns = batch.nodes, batch.edge_rows
         if not self.costs:
             node_columns = node_columns * _mask((*DNNPERF.node, *DNNPERF.node_device), DNNPERF_COSTS)
@@ -208,7 +208,7 @@ class Pmgns:
             read = written
         return weights
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+    def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any:
         x = ops.array(batch.nodes)
         for number in range(3):
             x = ops.relu(layers.layer(ops, weights, self.conv, f"conv.{number}", x, batch.edges))
@@ -221,7 +221,7 @@ class Pmgns:
 
 
 @dataclass(frozen=True)
-class Launches:
+class LaunchSum:
     """Ours: sum over launches, learned from whole networks alone.
 
     A launch's part is a power law of its features times the exponential of three layers.
@@ -241,7 +241,7 @@ class Launches:
         weights["third.bias"] = np.full((1, outputs), -np.log(100), np.float32)  # of about 100 launches
         return weights
 
-    def forward(self, ops: Operations, weights: Weights, batch: Batch, outputs: int) -> Any:
+    def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any:
         nodes = ops.array(np.clip(batch.nodes, -_FARTHEST, _FARTHEST))
         hidden = ops.relu(linear(weights, "second", ops.relu(linear(weights, "first", nodes))))
         parts = ops.exp(linear(weights, "third", hidden) + linear(weights, "power", nodes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .encodings import Encoded, Encoding
+from .encodings import EncodedGraph, GraphEncoding
 from .layers import Edges
 from .operations import Segments
 
@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class FeatureBatch:
     """Scaled rows in float32; ``whole`` has one per sample.
 
     Attributes:
@@ -69,7 +69,7 @@ class Scalings:
     whole: Scaling
 
     @classmethod
-    def fit(cls, how: str, encoding: Encoding, encoded: Sequence[Encoded], devices: Matrix) -> Scalings:
+    def fit(cls, how: str, encoding: GraphEncoding, encoded: Sequence[EncodedGraph], devices: Matrix) -> Scalings:
         distinct = list({id(one): one for one in encoded}.values())
         nodes, edges = np.concatenate([one.nodes for one in distinct]), np.concatenate([one.edges for one in distinct])
         whole = np.stack([one.whole for one in encoded])
@@ -80,7 +80,7 @@ class Scalings:
             Scaling.fit(how, _with(whole, devices, encoding.whole_device)),
         )
 
-    def scaled(self, encoded: Sequence[Encoded]) -> list[Encoded]:
+    def scaled(self, encoded: Sequence[EncodedGraph]) -> list[EncodedGraph]:
         kept = {
             id(one): replace(
                 one, nodes=self.nodes(one.nodes), edges=self.edges(one.edges), whole=self.whole(one.whole[None])[0]
@@ -98,7 +98,7 @@ def _with(rows: Matrix, devices: Matrix, columns: Sequence[int]) -> Matrix:
     return np.concatenate([rows, devices[:, list(columns)]], axis=1)
 
 
-def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded], devices: Matrix) -> Batch:
+def make_batch(encoding: GraphEncoding, scalings: Scalings, encoded: Sequence[EncodedGraph], devices: Matrix) -> FeatureBatch:
     """Batch of samples: scaled graph, and device (samples, figures), of each."""
     own = bool(encoding.node_device or encoding.edge_device)
     places: dict[int, int] = {}
@@ -121,7 +121,7 @@ def make_batch(encoding: Encoding, scalings: Scalings, encoded: Sequence[Encoded
     )
     spread = np.concatenate([np.arange(starts[graph], starts[graph] + counts[graph]) for graph in graph_of])
     of_whole = scalings.whole(devices[:, list(encoding.whole_device)], len(encoding.whole))
-    return Batch(
+    return FeatureBatch(
         nodes,
         edges,
         ends,

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..record import Query, Sample
+from ..record import MeasuredQuery, Query
 from . import estimator
 from .estimator import Estimator, Told, silent
 from .graph_network import GraphNetwork, launches
-from .kernel_level import Stack
-from .rates import Rates
+from .kernel_level import StackedEstimator
+from .rates import RateEstimator
 from .trees import GlobalTrees
 
 #: Settings of a search, by kind of predictor: each trial draws one of each.
@@ -34,13 +34,13 @@ class RatesAndLaunches:
 
     def __init__(self, networks: int = 2) -> None:
         self.metrics: tuple[str, ...] = ()
-        self._rates, self._launches = Rates(), [launches(seed=seed) for seed in range(networks)]
+        self._rates, self._launches = RateEstimator(), [launches(seed=seed) for seed in range(networks)]
 
     @property
     def parameters(self) -> int:
         return self._rates.parameters + sum(one.parameters for one in self._launches)
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         self.metrics = estimator.table_of(samples)[0]
         self._rates.fit(samples, told)
         timed = [name for name in self.metrics if not name.endswith("_mib")]
@@ -58,7 +58,7 @@ class RatesAndLaunches:
 
 
 def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
-    learner = made.learner if isinstance(made, Stack) else made
+    learner = made.learner if isinstance(made, StackedEstimator) else made
     if isinstance(learner, GraphNetwork):
         whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
         learner.options = replace(learner.options, **whole)  # type: ignore[arg-type]
@@ -68,10 +68,10 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
 
 
 def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
-    return SPACES.get(type(made.learner if isinstance(made, Stack) else made), {})
+    return SPACES.get(type(made.learner if isinstance(made, StackedEstimator) else made), {})
 
 
-class Searched:
+class RandomSearch:
     """Best of a random search within some processor time, by mean log error on a fifth of the networks."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Searched:
     def parameters(self) -> int:
         return self._best.parameters
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         space = space_of(self._best)
         rng = np.random.default_rng(self._seed)
         names = sorted({sample.name for sample in samples})

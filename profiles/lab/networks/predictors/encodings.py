@@ -59,7 +59,7 @@ def operator_of(node: Node) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedGraph:
     """Graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``; float32 once scaled."""
 
     nodes: NDArray[Any]
@@ -70,13 +70,13 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class GraphEncoding:
     """Map from a graph to numbers; ``_device`` members index the device features added to each row."""
 
     node: tuple[str, ...]
     edge: tuple[str, ...]
     whole: tuple[str, ...]
-    encode: Callable[[PerformanceGraph], Encoded]
+    encode: Callable[[PerformanceGraph], EncodedGraph]
     node_device: tuple[int, ...] = ()
     edge_device: tuple[int, ...] = ()
     whole_device: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ def _rows(rows: Sequence[Sequence[float]], width: int) -> Matrix:
     return np.array(rows, np.float64).reshape(len(rows), width)
 
 
-def _perfseer(graph: PerformanceGraph) -> Encoded:
+def _perfseer(graph: PerformanceGraph) -> EncodedGraph:
     totals = [max(graph.globals[f"{name}_total"], 1.0) for name in ("flops", "access_bytes", "weight_bytes")]
     nodes = [
         [
@@ -135,7 +135,7 @@ def _perfseer(graph: PerformanceGraph) -> Encoded:
     ]  # fmt: skip
     edges = [[edge.bytes, *_image(edge.shape)] for edge in graph.edges]
     whole = np.array(list(graph.globals.values()))
-    return Encoded(_rows(nodes, len(PERFSEER.node)), _rows(edges, len(PERFSEER.edge)), *_ends(graph), whole)
+    return EncodedGraph(_rows(nodes, len(PERFSEER.node)), _rows(edges, len(PERFSEER.edge)), *_ends(graph), whole)
 
 
 def _marks(node: Node) -> list[float]:
@@ -143,7 +143,7 @@ def _marks(node: Node) -> list[float]:
     return [float(own == name) for name in OPERATORS]
 
 
-def _dnnperf(graph: PerformanceGraph) -> Encoded:
+def _dnnperf(graph: PerformanceGraph) -> EncodedGraph:
     nodes = [
         [
             *_marks(node), *_window(node), node.weight_bytes, node.input_bytes, node.output_bytes,
@@ -152,17 +152,17 @@ def _dnnperf(graph: PerformanceGraph) -> Encoded:
         for node in graph.nodes
     ]  # fmt: skip
     edges = [[1.0, edge.bytes] for edge in graph.edges]  # all of them are forward ones
-    return Encoded(_rows(nodes, len(DNNPERF.node)), _rows(edges, len(DNNPERF.edge)), *_ends(graph), np.zeros(0))
+    return EncodedGraph(_rows(nodes, len(DNNPERF.node)), _rows(edges, len(DNNPERF.edge)), *_ends(graph), np.zeros(0))
 
 
-def _dippm(graph: PerformanceGraph) -> Encoded:
+def _dippm(graph: PerformanceGraph) -> EncodedGraph:
     nodes = [[*_marks(node), *_window(node)[:6], node.groups, node.dilation[0], *_image(node.output)] for node in graph.nodes]
     names = [operator_of(node) for node in graph.nodes]
     multiplying = [name.endswith("conv") or name in ("conv2d", "matmul") for name in names]
     macs = sum(node.flops for node, counts in zip(graph.nodes, multiplying, strict=True) if counts) / 2
     convolutions = sum(name.endswith("conv") or name == "conv2d" for name in names)
     whole = [macs, graph.batch, convolutions, names.count("matmul"), names.count("relu")]
-    return Encoded(_rows(nodes, len(DIPPM.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.array(whole))
+    return EncodedGraph(_rows(nodes, len(DIPPM.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.array(whole))
 
 
 def _tiles(node: Node) -> tuple[float, float]:
@@ -171,7 +171,7 @@ def _tiles(node: Node) -> tuple[float, float]:
     return depth, -(-pixels // _OUTPUTS) * -(-node.out_channels // _OUTPUTS)
 
 
-def _launches(graph: PerformanceGraph) -> Encoded:
+def _launches(graph: PerformanceGraph) -> EncodedGraph:
     nodes = [
         [
             *_marks(node), *_window(node), *_image(node.output), node.flops, node.input_bytes, node.weight_bytes,
@@ -179,7 +179,7 @@ def _launches(graph: PerformanceGraph) -> Encoded:
         ]
         for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
     ]  # fmt: skip
-    return Encoded(_rows(nodes, len(LAUNCHES.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.zeros(0))
+    return EncodedGraph(_rows(nodes, len(LAUNCHES.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.zeros(0))
 
 
 #: Jung's types of layers, and which operators they are.
@@ -216,14 +216,14 @@ _GLOBALS = (
     "edge_bytes_mean", "intensity", "batch",
 )  # fmt: skip
 _IMAGE = ("batch", "channels", "height", "width")
-PERFSEER = Encoding(
+PERFSEER = GraphEncoding(
     (*_WINDOW, "flops", "access_bytes", "weight_bytes", "intensity", "flops_share", "access_share", "weight_share"),
     ("bytes", *_IMAGE),
     _GLOBALS,
     _perfseer,
     whole_device=_DEVICE,
 )
-DNNPERF = Encoding(
+DNNPERF = GraphEncoding(
     (*OPERATORS, *_WINDOW, "weight_bytes", "input_bytes", "output_bytes", "temporary_bytes", "flops"),
     ("forward", "bytes"),
     (),
@@ -233,7 +233,7 @@ DNNPERF = Encoding(
 )
 DNNPERF_COSTS = ("weight_bytes", "input_bytes", "output_bytes", "temporary_bytes", "flops", "bytes")
 """Tensor sizes and operations in DNNPerf's tables I and II."""
-DIPPM = Encoding(
+DIPPM = GraphEncoding(
     (*OPERATORS, *_WINDOW[:6], "groups", "dilation", *_IMAGE),
     (),
     ("macs", "batch", "convolutions", "dense", "relus"),
@@ -241,7 +241,7 @@ DIPPM = Encoding(
     whole_device=_DEVICE,
 )
 #: Each launch by itself, for a predictor that adds launches up.
-LAUNCHES = Encoding(
+LAUNCHES = GraphEncoding(
     (
         *OPERATORS, *_WINDOW, *_IMAGE, "flops", "input_bytes", "weight_bytes", "output_bytes", "intensity", "live_bytes",
         "depth", "tiles",
@@ -266,4 +266,4 @@ PERFSEER_GROUPS: Mapping[str, tuple[str, ...]] = {
     "global intensity": ("intensity",),
     "batch size": ("batch",),
 }
-ENCODINGS: Mapping[str, Encoding] = {"perfseer": PERFSEER, "dnnperf": DNNPERF, "dippm": DIPPM, "launches": LAUNCHES}
+ENCODINGS: Mapping[str, GraphEncoding] = {"perfseer": PERFSEER, "dnnperf": DNNPERF, "dippm": DIPPM, "launches": LAUNCHES}

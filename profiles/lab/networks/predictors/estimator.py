@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import RecordError
-from ..record import Query, Sample
+from ..record import MeasuredQuery, Query
 
 Told = Callable[[int, int, str], None]
 
@@ -30,7 +30,7 @@ class Estimator(Protocol):
     @property
     def parameters(self) -> int: ...
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         """Learn from samples. Raises RecordError."""
         ...
 
@@ -59,7 +59,7 @@ class Targets:
         return np.asarray(np.exp(np.clip(scaled.astype(np.float64), -50, 50) * self.deviation + self.mean))
 
 
-def table_of(samples: Sequence[Sample]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def table_of(samples: Sequence[MeasuredQuery]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Metrics of samples, and values (samples, metrics). Raises RecordError."""
     if not samples:
         raise RecordError("there are no samples to learn from")

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.graph import PerformanceGraph
-from ..record import Query, Sample
+from ..record import MeasuredQuery, Query
 from . import estimator
-from .architectures import Anee, Architecture, Launches, Pmgns, SeerNet
-from .batches import Batch, Scalings, make_batch
-from .encodings import ENCODINGS, Encoded
+from .architectures import Anee, Architecture, LaunchSum, Pmgns, SeerNet
+from .batches import FeatureBatch, Scalings, make_batch
+from .encodings import ENCODINGS, EncodedGraph
 from .estimator import Targets, Told, silent
 from .layers import Initial
 from .operations import NumpyOperations
-from .training import TrainingOptions, train
+from .training import NetworkTrainingOptions, train
 
 _ROWS = 1 << 15  # of nodes at a time, so that data between layers takes tens of megabytes
 
@@ -31,7 +31,7 @@ class GraphNetwork:
         together: one network for all metrics instead of one each.
     """
 
-    def __init__(self, architecture: Architecture, options: TrainingOptions, together: bool = False) -> None:
+    def __init__(self, architecture: Architecture, options: NetworkTrainingOptions, together: bool = False) -> None:
         self.architecture, self.options, self.together = architecture, options, together
         self.metrics: tuple[str, ...] = ()
         self._weights: list[Initial] = []
@@ -42,24 +42,24 @@ class GraphNetwork:
     def parameters(self) -> int:
         return sum(array.size for weights in self._weights for array in weights.values())
 
-    def setting(self, metrics: int) -> tuple[Architecture, TrainingOptions, bool]:
+    def setting(self, metrics: int) -> tuple[Architecture, NetworkTrainingOptions, bool]:
         """Everything that distinguishes its training on this number of metrics."""
         together = self.together and metrics > 1
         return self.architecture, replace(self.options, pcgrad=self.options.pcgrad and together), together
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         encoding = ENCODINGS[self.architecture.encoding]
         encoded = self._encoded(samples)
         devices = np.array([sample.device for sample in samples])
         self._scalings = scalings = Scalings.fit(self.architecture.scaling, encoding, encoded, devices)
         self._targets = Targets.fit(values)
-        if isinstance(self.architecture, Launches):  # parts add up in the metric's own unit alone
+        if isinstance(self.architecture, LaunchSum):  # parts add up in the metric's own unit alone
             self._targets = Targets(self._targets.mean, np.ones(len(metrics)))
         scaled = self._targets.scaled(values)
         encoded = scalings.scaled(encoded)
 
-        def batches(numbers: NDArray[np.int64]) -> Batch:
+        def batches(numbers: NDArray[np.int64]) -> FeatureBatch:
             return make_batch(encoding, scalings, [encoded[number] for number in numbers], devices[numbers])
 
         columns = [list(range(len(metrics)))] if self.together else [[column] for column in range(len(metrics))]
@@ -85,9 +85,9 @@ class GraphNetwork:
             at = end
         return found
 
-    def _encoded(self, queries: Sequence[Query]) -> list[Encoded]:
+    def _encoded(self, queries: Sequence[Query]) -> list[EncodedGraph]:
         encode = ENCODINGS[self.architecture.encoding].encode
-        kept: dict[int, tuple[PerformanceGraph, Encoded]] = {}
+        kept: dict[int, tuple[PerformanceGraph, EncodedGraph]] = {}
         for query in queries:
             if id(query.graph) not in kept:
                 kept[id(query.graph)] = (query.graph, encode(query.graph))
@@ -96,17 +96,17 @@ class GraphNetwork:
 
 def seernet(**changes: Any) -> GraphNetwork:
     """PerfSeer's SeerNet, one network per metric, with the paper's settings (section 4.1)."""
-    return GraphNetwork(SeerNet(), replace(TrainingOptions(), **changes))
+    return GraphNetwork(SeerNet(), replace(NetworkTrainingOptions(), **changes))
 
 
 def seernet_multi(**changes: Any) -> GraphNetwork:
     """SeerNet-Multi: one network with a head per metric, trained with PCGrad."""
-    return GraphNetwork(SeerNet(), replace(TrainingOptions(pcgrad=True), **changes), together=True)
+    return GraphNetwork(SeerNet(), replace(NetworkTrainingOptions(pcgrad=True), **changes), together=True)
 
 
 def dnnperf(**changes: Any) -> GraphNetwork:
     """DNNPerf with the paper's settings for time (section IV-C)."""
-    return GraphNetwork(Anee(), replace(TrainingOptions(epochs=250, batch=64, rate=1e-4, patience=0), **changes))
+    return GraphNetwork(Anee(), replace(NetworkTrainingOptions(epochs=250, batch=64, rate=1e-4, patience=0), **changes))
 
 
 def dnnperf_own(**changes: Any) -> GraphNetwork:
@@ -117,10 +117,10 @@ def dnnperf_own(**changes: Any) -> GraphNetwork:
 
 def dippm(**changes: Any) -> GraphNetwork:
     """DIPPM's PMGNS with the paper's settings (table 3, which omits the batch size), all metrics together."""
-    options = TrainingOptions(epochs=500, batch=64, rate=2.754e-5, patience=0, loss="huber")
+    options = NetworkTrainingOptions(epochs=500, batch=64, rate=2.754e-5, patience=0, loss="huber")
     return GraphNetwork(Pmgns(), replace(options, **changes), together=True)
 
 
 def launches(**changes: Any) -> GraphNetwork:
-    options = TrainingOptions(epochs=120, batch=32, rate=3e-3, cycle=True, loss="huber", knee=0.05, validation=0.0)
-    return GraphNetwork(Launches(), replace(options, **changes))
+    options = NetworkTrainingOptions(epochs=120, batch=32, rate=3e-3, cycle=True, loss="huber", knee=0.05, validation=0.0)
+    return GraphNetwork(LaunchSum(), replace(options, **changes))

@@ -14,12 +14,12 @@ from .....kernels.graph import PerformanceGraph
 from .....kernels.surface import Surface
 from ....bundle.bundle import Bundle
 from ....errors import RecordError
-from ..record import Query, Sample, device_levels
+from ..record import MeasuredQuery, Query, device_levels
 from . import estimator
 from .estimator import Estimator, Told, silent
 
 
-class Scaled:
+class ScaledEstimator:
     """Estimator that scales given predictions by a median factor per metric."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Scaled:
     def parameters(self) -> int:
         return len(self._factors)
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         self._factors = np.median(values / self._bare(samples, metrics), axis=0)
         self.metrics = metrics
@@ -43,7 +43,7 @@ class Scaled:
         raise NotImplementedError
 
 
-class KernelLevel(Scaled):
+class KernelLevel(ScaledEstimator):
     """Surfaces of a bundle, at the nearest configuration. Raises RecordError for other metrics."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -68,7 +68,7 @@ class KernelLevel(Scaled):
         return found
 
 
-class Roofline(Scaled):
+class Roofline(ScaledEstimator):
     """Lower bound: the longer of each launch's operations or transfers; memory of the graph."""
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> NDArray[np.float64]:
@@ -81,10 +81,10 @@ class Roofline(Scaled):
         return found
 
 
-class Stack:
+class StackedEstimator:
     """Estimator that learns the correction factor of another, a roofline or the kernel-level method."""
 
-    def __init__(self, base: Scaled, learner: Estimator) -> None:
+    def __init__(self, base: ScaledEstimator, learner: Estimator) -> None:
         self.base, self.learner = base, learner
 
     @property
@@ -95,7 +95,7 @@ class Stack:
     def parameters(self) -> int:
         return self.base.parameters + self.learner.parameters
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         self.base.fit(samples)
         bare = self.base.predict(samples)
         off = [

@@ -16,17 +16,17 @@ from .combined import RatesAndLaunches
 from .encodings import PERFSEER_GROUPS
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, dnnperf_own, launches, seernet, seernet_multi
-from .kernel_level import Roofline, Stack
-from .rates import Rates
-from .trees import Addition, GlobalTrees
+from .kernel_level import Roofline, StackedEstimator
+from .rates import RateEstimator
+from .trees import FeatureAddition, GlobalTrees
 
 PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "forest": lambda: GlobalTrees("rf"),
     "boosting": lambda: GlobalTrees("gb"),
     "xgboost": lambda: GlobalTrees("xgb"),
-    "rates": Rates,
+    "rates": RateEstimator,
     "roofline": Roofline,
-    "xgboost-added": lambda: GlobalTrees("xgb", Addition()),
+    "xgboost-added": lambda: GlobalTrees("xgb", FeatureAddition()),
     "seernet": seernet,
     "seernet-multi": seernet_multi,
     "dnnperf": dnnperf,
@@ -34,17 +34,17 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "dippm": dippm,
     "launches (ours)": launches,
     "rates and launches (ours)": RatesAndLaunches,
-    "rates+xgboost": lambda: Stack(Rates(), GlobalTrees("xgb")),
-    "roofline+xgboost": lambda: Stack(Roofline(), GlobalTrees("xgb")),
-    "roofline+seernet": lambda: Stack(Roofline(), seernet()),
+    "rates+xgboost": lambda: StackedEstimator(RateEstimator(), GlobalTrees("xgb")),
+    "roofline+xgboost": lambda: StackedEstimator(Roofline(), GlobalTrees("xgb")),
+    "roofline+seernet": lambda: StackedEstimator(Roofline(), seernet()),
 }
 """Predictors with their papers' settings; stacks correct rates or a roofline."""
 
 #: Those that need a host GPU's counters of every network.
 COUNTED: Mapping[str, Callable[[], Estimator]] = {
-    "forest with counters": lambda: GlobalTrees("rf", Addition(), counted=True),
-    "boosting with counters": lambda: GlobalTrees("gb", Addition(), counted=True),
-    "xgboost with counters": lambda: GlobalTrees("xgb", Addition(), counted=True),
+    "forest with counters": lambda: GlobalTrees("rf", FeatureAddition(), counted=True),
+    "boosting with counters": lambda: GlobalTrees("gb", FeatureAddition(), counted=True),
+    "xgboost with counters": lambda: GlobalTrees("xgb", FeatureAddition(), counted=True),
 }
 
 
@@ -86,7 +86,7 @@ def trained_as(
 ) -> Callable[[], Estimator]:
     def made() -> Estimator:
         one = make()
-        learner = one.learner if isinstance(one, Stack) else one
+        learner = one.learner if isinstance(one, StackedEstimator) else one
         if isinstance(learner, GraphNetwork):
             own = learner.options
             learner.options = replace(

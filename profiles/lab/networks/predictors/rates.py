@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from .....kernels.graph import Node, PerformanceGraph
 from ....errors import RecordError
-from ..record import Query, Sample
+from ..record import MeasuredQuery, Query
 from . import estimator
 from .encodings import OPERATORS, operator_of
 from .estimator import Told, silent
-from .kernel_level import Scaled
+from .kernel_level import ScaledEstimator
 
 Matrix = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def part_of(node: Node) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counted:
+class _NetworkWork:
     """A network's work.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Counted:
     copying: NDArray[np.int64]
 
 
-def _counted(graph: PerformanceGraph) -> _Counted:
+def _counted(graph: PerformanceGraph) -> _NetworkWork:
     work = np.zeros((len(PARTS), len(_WORK)))
     copies, copying = np.zeros(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
     for number, node in enumerate(graph.nodes):
@@ -97,10 +97,10 @@ def _counted(graph: PerformanceGraph) -> _Counted:
             copying[number] = _COPYING.index(named)
     memory = graph.memory
     whole = np.array([memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0, len(graph.nodes)])
-    return _Counted(work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying)
+    return _NetworkWork(work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying)
 
 
-class Rates(Scaled):
+class RateEstimator(ScaledEstimator):
     """An :class:`~jetdvfs.profiles.lab.networks.predictors.estimator.Estimator`; unseen operators take the common rates."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Rates(Scaled):
     def parameters(self) -> int:
         return super().parameters + sum(int((rates > 0).sum()) for rates in self._rates.values())
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         counted = _of_graphs(samples)
         devices = np.array([sample.device for sample in samples])
@@ -135,30 +135,30 @@ class Rates(Scaled):
         return found
 
 
-def _terms(own: _Counted, rates: Matrix) -> Matrix:
+def _terms(own: _NetworkWork, rates: Matrix) -> Matrix:
     """(1, work) divisors by device rates; for energy with a row per power to multiply with."""
     bare = (own.work * rates[: len(PARTS)]).sum(0)
     return np.concatenate([bare[None], own.work.sum(0) * rates[len(PARTS) :]])
 
 
-def _of_graphs(queries: Sequence[Query]) -> list[_Counted]:
+def _of_graphs(queries: Sequence[Query]) -> list[_NetworkWork]:
     kept = {id(query.graph): query.graph for query in queries}
     counted = {number: _counted(graph) for number, graph in kept.items()}
     return [counted[id(query.graph)] for query in queries]
 
 
-def _fit_time(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+def _fit_time(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
     return _fit_work(_times(counted, devices), values)
 
 
-def _fit_energy(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+def _fit_energy(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
     """(parts + powers, work) factors of time, then of all work times powers of rates."""
     times, rates = _times(counted, devices), devices[:, None, list(_RATE_OF)]
     work = np.stack([own.work.sum(0) for own in counted])[:, None]
     return _fit_work(np.concatenate([times, *(work * rates**power for power in _POWERS)], axis=1), values)
 
 
-def _times(counted: Sequence[_Counted], devices: Matrix) -> Matrix:
+def _times(counted: Sequence[_NetworkWork], devices: Matrix) -> Matrix:
     """(samples, parts, work) ms at the device's rates."""
     return np.asarray(np.stack([own.work for own in counted]) / devices[:, None, list(_RATE_OF)])
 
@@ -173,7 +173,7 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
     return rates
 
 
-def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) -> Matrix:
+def _fit_memory(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
     """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
 
     The peak's place depends on the shares, so they are searched one by one.
@@ -207,7 +207,7 @@ def _fit_memory(counted: Sequence[_Counted], devices: Matrix, values: Matrix) ->
     return np.concatenate([factors, shares])
 
 
-def _memory(own: _Counted, found: Matrix) -> float:
+def _memory(own: _NetworkWork, found: Matrix) -> float:
     kept, greatest, shares = found[: len(_WHOLE)], found[len(_WHOLE)], found[len(_WHOLE) + 1 :]
     return float(own.whole @ kept + greatest * (own.live + own.copies * shares[own.copying]).max())
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from ....errors import RecordError
 from .architectures import HEAD, Architecture
-from .batches import Batch
+from .batches import FeatureBatch
 from .estimator import Told, silent
 from .layers import Initial
 from .torch_operations import TorchOperations
 
-Batches = Callable[[NDArray[np.int64]], Batch]
+Batches = Callable[[NDArray[np.int64]], FeatureBatch]
 """Makes the batch of samples with these numbers."""
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class NetworkTrainingOptions:
     """Training settings.
 
     Attributes:
@@ -48,7 +48,7 @@ class TrainingOptions:
 
 def train(
     architecture: Architecture,
-    options: TrainingOptions,
+    options: NetworkTrainingOptions,
     batches: Batches,
     targets: NDArray[np.float64],
     groups: Sequence[str],
@@ -120,7 +120,7 @@ def _split(groups: Sequence[str], share: float, rng: np.random.Generator) -> tup
     return np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
-def _losses(torch: Any, options: TrainingOptions, found: Any, wanted: Any) -> Any:
+def _losses(torch: Any, options: NetworkTrainingOptions, found: Any, wanted: Any) -> Any:
     if options.loss == "huber":
         return torch.nn.functional.huber_loss(found, wanted, reduction="none", delta=options.knee).mean(0)
     return ((found - wanted) ** 2).mean(0)
@@ -129,7 +129,7 @@ def _losses(torch: Any, options: TrainingOptions, found: Any, wanted: Any) -> An
 def _error(
     torch: Any,
     architecture: Architecture,
-    options: TrainingOptions,
+    options: NetworkTrainingOptions,
     weights: Any,
     batches: Batches,
     wanted: Any,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .....kernels.text import needing
 from ....errors import RecordError
-from ..record import DEVICE_FEATURES, Query, Sample
+from ..record import DEVICE_FEATURES, MeasuredQuery, Query
 from . import estimator
 from .encodings import JUNG, jung_features
 from .estimator import Targets, Told, silent
@@ -30,7 +30,7 @@ NAMES = (*JUNG, *DEVICE_FEATURES)
 
 
 @dataclass(frozen=True)
-class Addition:
+class FeatureAddition:
     """Recursive feature addition in order of importance; the union over ``runs`` is taken.
 
     Attributes:
@@ -50,7 +50,7 @@ class GlobalTrees:
     """
 
     def __init__(
-        self, method: Method = "xgb", addition: Addition | None = None, *, counted: bool = False, seed: int = 0
+        self, method: Method = "xgb", addition: FeatureAddition | None = None, *, counted: bool = False, seed: int = 0
     ) -> None:
         self.method, self.addition, self.counted, self.seed = method, addition, counted, seed
         self.growth: Mapping[str, float] = {}
@@ -69,7 +69,7 @@ class GlobalTrees:
             booster.num_boosted_rounds() * int(_METHODS[self.method][1].get("num_parallel_tree", 1)) for booster in self._trees
         )
 
-    def fit(self, samples: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
         metrics, values = estimator.table_of(samples)
         targets = Targets.fit(values)
         names = (*(_common_counters(samples) if self.counted else ()), *NAMES)
@@ -135,7 +135,7 @@ def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]
     return np.array(rows, np.float32)
 
 
-def _common_counters(samples: Sequence[Sample]) -> list[str]:
+def _common_counters(samples: Sequence[MeasuredQuery]) -> list[str]:
     common = set.intersection(*(set(sample.counters) for sample in samples))
     if not common:
         raise RecordError("not all networks of the record were counted on a host GPU; 'jetdvfs-lab networks counters' does")

@@ -39,7 +39,7 @@ Order = Callable[[Sequence[Sequence[Observation]]], tuple[int, FrequencyConfigur
 
 
 @dataclass(frozen=True)
-class Row:
+class OrderRow:
     """State after some time.
 
     Attributes:
@@ -70,7 +70,7 @@ def orders_compared(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
     counts: Sequence[int] = COUNTS,
-) -> list[Row]:
+) -> list[OrderRow]:
     """A row for each order and count of observations. Raises BoardDescriptionError, TwinError."""
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     truths = [true_surface(network, chip, device.grid, device.energy_rails) for network in networks]
@@ -100,7 +100,7 @@ def orders_compared(
     for (name, count), each in found.items():
         expected, error, excess = (100 * float(value) for value in np.mean(each, axis=0))
         told = None if name == "random" or math.isinf(expected) else expected
-        rows.append(Row(name, count, count * OBSERVATION_S / 60, told, error, excess))
+        rows.append(OrderRow(name, count, count * OBSERVATION_S / 60, told, error, excess))
     return rows
 
 

@@ -34,7 +34,7 @@ _FRAMES = 30  # rows of the tables are means of many
 
 
 @dataclass(frozen=True)
-class Errors:
+class TransferErrors:
     """|predicted / measured - 1| in percent at unobserved configurations, medians over programs and orders."""
 
     latency_mean_percent: float
@@ -55,7 +55,7 @@ class RealRow:
     source: str
     programs: int
     observations: int
-    errors: Mapping[str, Errors]
+    errors: Mapping[str, TransferErrors]
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "errors": {way: errors.to_json() for way, errors in self.errors.items()}}
@@ -77,7 +77,7 @@ def on_real_boards(
         programs.setdefault((table.name, table.board), []).append(table)
     for number, table in enumerate(tables):
         progress(number, len(tables), f"{table.workload} on a {table.board}")
-        program = _Program(table, profile_of(table.board) if table.reference else None)
+        program = _TableProgram(table, profile_of(table.board) if table.reference else None)
         for draw in range(max(2, -(-RUNS // len(programs[table.name, table.board])))):
             order = np.random.default_rng([seed, draw]).permutation(len(program.cells))
             for count in (count for count in COUNTS if count < len(order)):
@@ -88,7 +88,7 @@ def on_real_boards(
     return [
         RealRow(
             *(name, board, own[0].source, len(own), count),
-            {way: Errors(*_middle(runs)) for way, runs in found[name, board, count].items()},
+            {way: TransferErrors(*_middle(runs)) for way, runs in found[name, board, count].items()},
         )
         for (name, board), own in programs.items()
         for count in COUNTS
@@ -96,7 +96,7 @@ def on_real_boards(
     ]
 
 
-class _Program:
+class _TableProgram:
     """Program of a table, with every method's predictions at measured configurations."""
 
     def __init__(self, table: MeasuredTable, profile: Bundle | None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.correction.correct import correct
-from .....kernels.correction.correcting import Correcting
+from .....kernels.correction.correcting import CorrectionRun
 from .....kernels.correction.fitting import fit
 from .....kernels.correction.flat import flat_surface
 from .....kernels.correction.observation import Observation
@@ -38,7 +38,7 @@ _ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedResult:
     """Published result of another method; errors are upper limits."""
 
     name: str
@@ -48,11 +48,11 @@ class Published:
     source: str
 
 
-POWERTRAIN = Published("PowerTrain", 50, 15.0, 6.0, "arXiv 2407.13944")
+POWERTRAIN = PublishedResult("PowerTrain", 50, 15.0, 6.0, "arXiv 2407.13944")
 
 
 @dataclass(frozen=True, eq=False)
-class _TwoRates:
+class _TwoRateModel:
     """Log of summed launch times, each the longer of compute and transfers, ``(launches, n)``."""
 
     compute_ms: Array
@@ -78,7 +78,7 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
         seen = np.log(np.array([one.latency_ms for one in observations], np.float64))
         count = len(observations)
         unknowns = fit(
-            _TwoRates(compute_ms[:, gpu, emc], transfer_ms[:, gpu, emc]),
+            _TwoRateModel(compute_ms[:, gpu, emc], transfer_ms[:, gpu, emc]),
             np.full(2, _ANY_RATE),
             seen,
             np.full(count, _LEFT),
@@ -87,20 +87,20 @@ def two_rates(network: Network, chip: DeviceRates, grid: FrequencyGrid, observat
             _NOTHING_SMOOTH,
         ).unknowns
     every = len(grid.gpu_hz) * len(grid.emc_hz)
-    logs, _ = _TwoRates(compute_ms.reshape(-1, every), transfer_ms.reshape(-1, every))(unknowns)
+    logs, _ = _TwoRateModel(compute_ms.reshape(-1, every), transfer_ms.reshape(-1, every))(unknowns)
     return np.broadcast_to(np.exp(logs).reshape(1, *over_both[1:]), grid.shape)
 
 
 def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Surface:
     """Fit of a three-term overlap and power of three clocks. Raises GridError."""
-    return Correcting(flat_surface(grid), observations, smooth=False).result().surface
+    return CorrectionRun(flat_surface(grid), observations, smooth=False).result().surface
 
 
 COUNTS = (0, 3, 10, 30, 100)
 
 
 @dataclass(frozen=True)
-class Row:
+class TransferRow:
     """Mean absolute errors after a number of observations.
 
     Attributes:
@@ -131,7 +131,7 @@ def transferred(
     networks: Sequence[Network],
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
-) -> list[Row]:
+) -> list[TransferRow]:
     """A row for each of :data:`COUNTS`. Raises BoardDescriptionError, TwinError."""
     device, chip = load_board(board), Silicon(node, board, perturbed=perturbed)
     meter = TwinMeter(chip, seed + 1)
@@ -156,7 +156,7 @@ def transferred(
                 overlap.append(_errors(overlap_fit(device.grid, seen), true))
             rates.append(_percent(two_rates(network, device.chip, device.grid, seen), true.latency_ms))
         own_ms, own_mw = map(float, np.mean(own, axis=0))
-        rows.append(Row(count, *_means(others), own_ms, own_mw, *_means(overlap), float(np.mean(rates))))
+        rows.append(TransferRow(count, *_means(others), own_ms, own_mw, *_means(overlap), float(np.mean(rates))))
     progress(len(COUNTS) * len(networks), len(COUNTS) * len(networks), "done")
     return rows
 

@@ -21,7 +21,7 @@ _JUNCTION_TAU_S = 0.8
 
 
 @dataclass(frozen=True)
-class Zone:
+class SimulatedZone:
     """Thermal zone: rail and resistance, or a constant; trip points in thousandths of a degree.
 
     Attributes:
@@ -39,7 +39,7 @@ class Zone:
     part: str = ""
 
 
-def _kind(zone: Zone, trip: int) -> str:
+def _kind(zone: SimulatedZone, trip: int) -> str:
     return "critical" if trip == len(zone.trips_mc) - 1 else "passive"
 
 
@@ -60,7 +60,7 @@ class ThermalModel:
     def __init__(
         self,
         section: Mapping[str, Any],
-        zones: Sequence[Zone],
+        zones: Sequence[SimulatedZone],
         rails: Sequence[str],
         watts: Sequence[float],
         pwm: int,
@@ -93,7 +93,7 @@ class ThermalModel:
         self._watts = [old + near * (new - old) for old, new in zip(self._watts, watts, strict=True)]
         self._sink_c += (1.0 - math.exp(-seconds / self._tau_s)) * (self._steady_c(self._sum(watts), pwm) - self._sink_c)
 
-    def zone_c(self, zone: Zone) -> float:
+    def zone_c(self, zone: SimulatedZone) -> float:
         if zone.constant_c is not None:
             return zone.constant_c
         if zone.hottest:
@@ -114,7 +114,7 @@ class ThermalModel:
             for trip, millidegrees in enumerate(zone.trips_mc):
                 yield _kind(zone, trip), millidegrees / 1e3, self.zone_c(zone)
 
-    def _reading(self, zone: Zone) -> str:
+    def _reading(self, zone: SimulatedZone) -> str:
         if zone.part == "never" or (zone.part == "gpu" and self._gated()):
             if self._off_mc is None:
                 raise refusal(errno.EAGAIN)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.leases.board.slowdown import Event, Events
+from jetdvfs.daemon.leases.board.slowdown import CounterEvent, EventCounters
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 
@@ -18,7 +18,7 @@ class Counted:
         self.kernel, self.clock = Kernel(load_board("orin-nano-8gb")), FakeClock()
         self.kernel.store |= {f"{NODE}/name": "soctherm_oc", f"{NODE}/oc1_event_cnt": "0", f"{NODE}/oc3_event_cnt": "100"}
         hardware = Hardware.probe(self.kernel, self.clock)
-        self.events = Events(hardware.sensors.over_current, self.clock.monotonic)
+        self.events = EventCounters(hardware.sensors.over_current, self.clock.monotonic)
 
     def run(self, seconds: float, per_s: float) -> None:
         for _ in range(round(2 * seconds)):
@@ -35,7 +35,7 @@ def counted() -> Counted:
 
 def test_events_since_boot_are_no_reason_while_none_is_added(counted: Counted) -> None:
     counted.run(20, 0)
-    assert counted.events.events == (Event("oc1", 0, 0.0), Event("oc3", 100, 0.0))
+    assert counted.events.events == (CounterEvent("oc1", 0, 0.0), CounterEvent("oc3", 100, 0.0))
     assert counted.events.notes == ()
 
 
@@ -52,17 +52,17 @@ def test_events_of_late_are_rated_and_told_until_a_minute_after_the_last(counted
 
 def test_what_is_added_after_the_first_reading_is_rated_even_where_that_came_late() -> None:
     clock, counts = FakeClock(), dict[str, int]()
-    events = Events(lambda: dict(counts), clock.monotonic)
+    events = EventCounters(lambda: dict(counts), clock.monotonic)
     events.look()
     for count in (100, 150, 200):
         clock.sleep(3)
         counts["oc3"] = count
         events.look()
-    assert events.events == (Event("oc3", 200, 1000.0),)
+    assert events.events == (CounterEvent("oc3", 200, 1000.0),)
 
 
 def test_a_board_without_the_counters_has_no_events() -> None:
     clock = FakeClock()
-    events = Events(Hardware.probe(Kernel(), clock).sensors.over_current, clock.monotonic)
+    events = EventCounters(Hardware.probe(Kernel(), clock).sensors.over_current, clock.monotonic)
     events.look()
     assert events.events == () and events.notes == ()

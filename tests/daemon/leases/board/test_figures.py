@@ -23,14 +23,14 @@ from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.errors import DaemonError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.board.service import BoardService
-from jetdvfs.daemon.leases.board.slowdown import Events
+from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.board.status import status
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand.demand import DemandMonitor
 from jetdvfs.daemon.leases.demand.floors import FloorRules
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.planning.plan import Plans, plan
+from jetdvfs.daemon.planning.plan import Planning, plan
 from jetdvfs.daemon.wire.calls import PUBLIC
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import KernelsError
@@ -100,7 +100,7 @@ class Watched:
         self.hardware = Hardware.probe(self.kernel, self.clock, baseline=folder / "baseline")
         demands = DemandMonitor(self.kernel, self.hardware.description, self.clock.monotonic, self.hardware, FloorRules())
         self.controller = Controller(self.hardware, Config(), self.clock.monotonic, demands)
-        events = Events(self.hardware.sensors.over_current, self.clock.monotonic)
+        events = EventCounters(self.hardware.sensors.over_current, self.clock.monotonic)
         self.desk = BoardService(self.hardware, self.controller, events, deque(), lambda: 0)
         need = LeasePlan(FrequencyConfiguration(1190400, 675750000, 1331200000))
         self.controller.hold(Holder("a", 1, 0, "app"), need, "test")
@@ -179,7 +179,7 @@ def test_a_rate_that_makes_no_sense_is_refused_with_those_that_do(fps: float) ->
     with pytest.raises(UsageError, match=r"expected a frame rate from 0\.001 to 100000"):
         plan(SURFACE, "min-energy", fps=fps)
     with pytest.raises(UsageError, match="expected a frame rate"):
-        Plans().outlook(SURFACE, fps, None)
+        Planning().outlook(SURFACE, fps, None)
 
 
 @pytest.mark.parametrize("text", ["latency_ms=1e308", "energy_mj=5e-324", "power_mw=1e9", "latency_ms=1e-9"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.daemon.leases.board.slowdown import Slowed
+from jetdvfs.daemon.leases.board.slowdown import SlowdownTracker
 from jetdvfs.daemon.system.journal import AT_SPEED, SLOWED
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
@@ -13,7 +13,7 @@ from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 def test_what_slows_the_board_is_said_when_it_begins_and_when_it_has_ended(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     clock, reasons = FakeClock(), dict[str, str]()
-    slowed = Slowed(lambda: dict(reasons), clock.monotonic)
+    slowed = SlowdownTracker(lambda: dict(reasons), clock.monotonic)
 
     def look(seconds: float) -> list[tuple[str, str]]:
         caplog.clear()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.leases.budgets.capping import Capping
+from jetdvfs.daemon.leases.budgets.capping import BudgetScaling
 from jetdvfs.daemon.leases.lease import Holder, Lease
-from jetdvfs.daemon.leases.present import SILENT_S, Present
+from jetdvfs.daemon.leases.present import SILENT_S, EffectiveLeases
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.units import AXES
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
@@ -27,7 +27,7 @@ LEVELS = {axis: GRID.levels(axis) for axis in AXES}
 
 
 def test_clocks_are_lowered_while_the_board_draws_too_much_and_raised_after_a_calm() -> None:
-    capping = Capping()
+    capping = BudgetScaling()
     assert capping.cap(GRID.top, LEVELS) == GRID.top
     assert capping.look(0.0, 10_000.0, 5_000.0) and capping.share == pytest.approx(0.7)
     assert not capping.look(1.0, 10_000.0, 5_000.0)
@@ -46,13 +46,13 @@ def test_clocks_are_lowered_while_the_board_draws_too_much_and_raised_after_a_ca
 
 def held(name: str, since_s: float = 0.0) -> Lease:
     plan = replace(
-        PlanRequest(Plans(), crowded(), "min-energy", None, None, "crowded", True).plan(Limits()), configuration=GRID.top
+        PlanRequest(Planning(), crowded(), "min-energy", None, None, "crowded", True).plan(Limits()), configuration=GRID.top
     )
     return Lease(name, Holder(name, 1, 1000, "app"), plan, "", since_s)
 
 
 def test_an_application_without_frames_for_a_minute_is_no_load_and_is_one_again_with_its_first_frame() -> None:
-    present, lease = Present(), held("1")
+    present, lease = EffectiveLeases(), held("1")
     assert present.leases([lease], SILENT_S)[0] is lease
     idle = present.leases([lease], SILENT_S + 1)
     assert idle[0].plan.work is None and present.leases([lease], SILENT_S + 2)[0].plan is idle[0].plan
@@ -62,7 +62,7 @@ def test_an_application_without_frames_for_a_minute_is_no_load_and_is_one_again_
 
 
 def test_under_a_budget_an_application_counts_once_its_frames_come() -> None:
-    present, lease = Present(), held("1")
+    present, lease = EffectiveLeases(), held("1")
     assert present.leases([lease], 1.0, budget="5 W")[0].plan.work is None
     lease.frames.report([10.0], 2.0)
     assert present.leases([lease], 2.0, budget="5 W")[0] is lease

@@ -12,13 +12,13 @@ import pytest
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.hardware.sensors.thermal import Trip
-from jetdvfs.daemon.leases.budgets.budgets import Budgets
+from jetdvfs.daemon.hardware.sensors.thermal import TripPoint
+from jetdvfs.daemon.leases.budgets.budgets import PowerBudgets
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
 from jetdvfs.daemon.planning.limits import BoardConstraints, Limits
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.profiles.board import load_board
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 from jetdvfs.tests.support.daemons.paced import predicted
@@ -33,7 +33,7 @@ class Sensed:
     energy_rails = RAILS
 
     def __init__(self) -> None:
-        self.trips: tuple[Trip, ...] = (Trip("CPU-therm", "passive", 90_000),)
+        self.trips: tuple[TripPoint, ...] = (TripPoint("CPU-therm", "passive", 90_000),)
         self.drawn_mw, self.die_c, self.blind, self.silent_rail = 8_000.0, 40.0, False, ""
 
     def rails_mw(self) -> Mapping[str, float]:
@@ -54,10 +54,10 @@ class Board:
         self.left_wh(20.0)
         hardware = Hardware.probe(self.kernel, self.clock, baseline=folder / "baseline.json")
         monotonic = self.clock.monotonic
-        budgets = Budgets(cast(Any, self.sensed), hardware.description, self.kernel, monotonic)
+        budgets = PowerBudgets(cast(Any, self.sensed), hardware.description, self.kernel, monotonic)
         self.controller = Controller(hardware, Config(), monotonic, budgets=budgets)
         target = f"hours={asked['hours']:g}" if "hours" in asked else "latency_ms=9"
-        wish = PlanRequest(Plans(), predicted(), target, None, None, "squeezenet", True, BoardConstraints(**asked))
+        wish = PlanRequest(Planning(), predicted(), target, None, None, "squeezenet", True, BoardConstraints(**asked))
         self.controller.hold(Holder("somebody", 1, uid, "app"), wish.plan(Limits()), "test")
 
     def left_wh(self, left_wh: float) -> None:
@@ -154,7 +154,7 @@ def test_a_battery_whose_drain_is_unknown_is_said_to_be_not_counted_down(tmp_pat
 
 def test_a_ceiling_without_passive_trips_is_kept_by_the_zones_of_the_die(tmp_path: Path) -> None:
     board = Board(tmp_path, hours=2.0)
-    board.sensed.trips = (Trip("PMIC-Die", "critical", 120_000),)
+    board.sensed.trips = (TripPoint("PMIC-Die", "critical", 120_000),)
     budgets = board.controller.budgets
     assert budgets is not None
     budgets.check(BoardConstraints(ceiling_c=60.0))

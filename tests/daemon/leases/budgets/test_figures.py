@@ -10,8 +10,8 @@ import pytest
 
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.daemon.leases.budgets.battery import Battery, Draining, read_battery
-from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, Ceiling, Drawn, KeptDrawn
+from jetdvfs.daemon.leases.budgets.battery import Battery, BatteryLife, read_battery
+from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, MeanPower, MeanPowerFile, TemperatureCeiling
 from jetdvfs.daemon.planning.limits import BoardConstraints
 from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 
@@ -19,7 +19,12 @@ AMBIENT_C, TAU_S, WANTED_MW = 25.0, 90.0, 30_000.0
 
 
 def run(
-    ceiling: Ceiling, true_k_per_w: float, ceiling_c: float, minutes: float, sink_c: float | None = None, drawn_mw: float = 5e3
+    ceiling: TemperatureCeiling,
+    true_k_per_w: float,
+    ceiling_c: float,
+    minutes: float,
+    sink_c: float | None = None,
+    drawn_mw: float = 5e3,
 ) -> tuple[list[float], list[float]]:
     """Temperatures, and limits as they changed, of a board that draws all that it may and wants 30 W."""
     sink_c = AMBIENT_C + true_k_per_w * 5 if sink_c is None else sink_c
@@ -38,34 +43,34 @@ def run(
 
 @pytest.mark.parametrize("true_k_per_w", [0.7, 1.0, 1.4])
 def test_a_board_settles_below_its_ceiling_whatever_its_heat_sink_without_flapping(true_k_per_w: float) -> None:
-    hottest, limits = run(Ceiling(1.0), true_k_per_w, 45.0, 30)
+    hottest, limits = run(TemperatureCeiling(1.0), true_k_per_w, 45.0, 30)
     assert max(hottest) <= 45.0
     assert hottest[-1] > 45.0 - 2 * MARGIN_C - 2  # what may be drawn is drawn
-    late = run(Ceiling(1.0), true_k_per_w, 45.0, 15)[1]
+    late = run(TemperatureCeiling(1.0), true_k_per_w, 45.0, 15)[1]
     assert len(limits) - len(late) <= 3 and len(limits) <= 20
 
 
 def test_a_board_that_never_comes_near_its_ceiling_may_draw_what_it_wants() -> None:
-    hottest, limits = run(Ceiling(1.0), 1.0, 90.0, 10)
+    hottest, limits = run(TemperatureCeiling(1.0), 1.0, 90.0, 10)
     assert min(limits) > WANTED_MW and max(hottest) < 90.0
 
 
 def test_a_board_whose_load_began_a_moment_before_the_daemon_stays_below_its_ceiling() -> None:
-    hottest, _ = run(Ceiling(1.0), 1.0, 45.0, 30, drawn_mw=WANTED_MW)
+    hottest, _ = run(TemperatureCeiling(1.0), 1.0, 45.0, 30, drawn_mw=WANTED_MW)
     assert max(hottest) <= 45.0
 
 
 def test_a_daemon_that_begins_anew_on_a_hot_board_knows_what_that_may_draw(tmp_path: Path) -> None:
-    board, files = Kernel(), KeptDrawn(tmp_path / "drawn.json", Kernel())
-    before = Ceiling(1.0)
+    board, files = Kernel(), MeanPowerFile(tmp_path / "drawn.json", Kernel())
+    before = TemperatureCeiling(1.0)
     for second in range(600):
         before.see(float(second), 18_000.0)
         assert before.drawn is not None
         files.keep(before.drawn)
     # The daemon is gone for five seconds, in which the board idles.
-    known = KeptDrawn(tmp_path / "drawn.json", board).read(605.0)
+    known = MeanPowerFile(tmp_path / "drawn.json", board).read(605.0)
     assert known is not None and known.mean_mw == pytest.approx(18_000, rel=0.01)
-    again, forgetful = Ceiling(1.0, known), Ceiling(1.0)
+    again, forgetful = TemperatureCeiling(1.0, known), TemperatureCeiling(1.0)
     for ceiling in (again, forgetful):
         ceiling.see(605.0, 3_000.0, 43.0)
     limit_mw = again.limit_mw(605.0, 43.0, 45.0)
@@ -76,13 +81,13 @@ def test_a_daemon_that_begins_anew_on_a_hot_board_knows_what_that_may_draw(tmp_p
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"boot_id": "other", "mean_mw": 1, "seen_s": 1}', "\x00"])
 def test_what_was_kept_in_another_boot_or_is_damaged_counts_as_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "drawn.json").write_text(text)
-    assert KeptDrawn(tmp_path / "drawn.json", Kernel()).read(10.0) is None
+    assert MeanPowerFile(tmp_path / "drawn.json", Kernel()).read(10.0) is None
 
 
 def test_a_figure_that_cannot_be_kept_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "drawn.json"
     (path / "in the way").mkdir(parents=True)
-    KeptDrawn(path, Kernel()).keep(Drawn(5_000.0, 1.0))
+    MeanPowerFile(path, Kernel()).keep(MeanPower(5_000.0, 1.0))
     assert [left.name for left in tmp_path.iterdir()] == ["drawn.json"]
 
 
@@ -106,7 +111,7 @@ def test_a_battery_tells_energy_or_charge_and_others_are_not_the_boards(tmp_path
 
 
 def test_the_budget_of_a_battery_follows_what_is_left_of_it_and_of_the_time() -> None:
-    draining = Draining(0.0, BoardConstraints(hours=2.0, battery_wh=20.0))
+    draining = BatteryLife(0.0, BoardConstraints(hours=2.0, battery_wh=20.0))
     assert draining.limit_mw(0.0, draining.left_wh(None) or 0.0, 0.0) == 10_000
     draining.drain(1800.0, 4_000.0)  # less than it might: 18 Wh are left for an hour and a half
     assert draining.limit_mw(1800.0, draining.left_wh(None) or 0.0, 0.0) == 12_000

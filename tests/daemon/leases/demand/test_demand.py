@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor, Leased
+from jetdvfs.daemon.leases.demand.demand import DemandMonitor, LeaseProcesses
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, XAVIER, FakeClock, Kernel
 
@@ -43,7 +43,7 @@ class Busy:
         threads: dict[int, tuple[float, int]] | None = None,
         memory_hz: float = 0.0,
         waiting: float = 0.0,
-        leased: Leased | None = None,
+        leased: LeaseProcesses | None = None,
     ) -> Demand:
         for _ in range(round(seconds / 0.5)):
             self.clock.sleep(0.5)
@@ -54,7 +54,7 @@ class Busy:
             self.waited_us += 500_000 * waiting
             self.kernel.store[ACTIVITY] = str(round(memory_hz / 1000))
             self.show()
-            self.meter.sample(leased or Leased())
+            self.meter.sample(leased or LeaseProcesses())
         return self.meter.demand()
 
     def show(self) -> None:
@@ -78,7 +78,7 @@ def test_the_busiest_core_counts_not_their_mean(busy: Busy) -> None:
 
 
 def test_what_the_leased_application_runs_is_not_other_works(busy: Busy) -> None:
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     busy.run(1, leased=leased)
     own = {APP: (0.9, 2)}
     assert busy.run(15, {2: 0.9}, own, leased=leased).cpu_khz["policy0"] < 0.03 * 2265600
@@ -91,7 +91,7 @@ def test_a_core_that_other_work_fills_is_taken_to_need_more(busy: Busy) -> None:
 
 
 def test_a_thread_that_moves_between_cores_is_not_taken_for_other_work(busy: Busy) -> None:
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     busy.run(1, leased=leased)
     for turn in range(20):
         demand = busy.run(0.5, {0: 0.6, 1: 0.4}, {APP: (1.0, turn % 2)}, leased=leased)
@@ -117,18 +117,18 @@ def test_a_demand_is_held_for_a_while_after_it_was_last_seen(busy: Busy) -> None
 
 def test_while_a_lease_is_held_the_memory_that_was_used_before_stays_other_works(busy: Busy) -> None:
     busy.run(3, memory_hz=90e6)
-    assert busy.run(60, memory_hz=500e6, leased=Leased(frozenset({APP}))).emc_hz == 90e6
+    assert busy.run(60, memory_hz=500e6, leased=LeaseProcesses(frozenset({APP}))).emc_hz == 90e6
 
 
 def test_other_work_never_uses_more_memory_than_all_together(busy: Busy) -> None:
     busy.run(3, memory_hz=90e6)
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     assert busy.run(5, memory_hz=40e6, leased=leased).emc_hz == 90e6
     assert busy.run(10, memory_hz=40e6, leased=leased).emc_hz == 40e6
 
 
 def test_between_the_frames_of_a_paced_application_other_works_memory_is_seen(busy: Busy) -> None:
-    leased = Leased(frozenset({APP}), paced=True)
+    leased = LeaseProcesses(frozenset({APP}), paced=True)
     busy.run(3)
     for _ in range(12):
         busy.run(0.5, memory_hz=600e6, leased=leased)
@@ -141,7 +141,7 @@ def test_what_an_application_moves_before_its_lease_is_not_other_works(busy: Bus
     busy.run(3, memory_hz=80e6)
     busy.gpu = 1.0  # it warms up
     assert busy.run(6, memory_hz=900e6).emc_hz == 80e6
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     assert busy.run(30, memory_hz=900e6, leased=leased).emc_hz == 80e6
 
 
@@ -153,7 +153,7 @@ def test_where_the_gpu_never_idles_the_least_that_is_counted_is_other_works(busy
 
 
 def test_under_a_lease_other_works_memory_is_seen_while_the_gpu_idles(busy: Busy) -> None:
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     busy.gpu = 0.0
     busy.run(3)
     busy.gpu = 1.0
@@ -164,7 +164,7 @@ def test_under_a_lease_other_works_memory_is_seen_while_the_gpu_idles(busy: Busy
 
 
 def test_waiting_counts_only_above_what_it_was_before_the_lease(busy: Busy) -> None:
-    leased = Leased(frozenset({APP}))
+    leased = LeaseProcesses(frozenset({APP}))
     busy.run(3, waiting=0.2)
     assert busy.run(3, waiting=0.25, leased=leased).cpu_waiting == pytest.approx(0.05, abs=0.01)
     demand = busy.run(2, waiting=0.5, leased=leased)
@@ -180,7 +180,7 @@ def test_a_board_without_the_monitor_says_so(busy: Busy) -> None:
     assert notes_before == ()
     del busy.kernel.store[ACTIVITY]
     busy.clock.sleep(0.5)
-    busy.meter.sample(Leased())
+    busy.meter.sample(LeaseProcesses())
     assert busy.meter.demand().emc_hz is None
     assert busy.meter.notes == (f"{ACTIVITY} cannot be read: no memory clock is kept up for other work",)
 
@@ -191,5 +191,5 @@ def test_counters_that_make_no_sense_are_no_demand(busy: Busy, text: str) -> Non
     for _ in range(3):
         busy.clock.sleep(0.5)
         busy.kernel.store["/proc/stat"] = text
-        busy.meter.sample(Leased())
+        busy.meter.sample(LeaseProcesses())
     assert busy.meter.demand().cpu_khz.get("policy0", 0.0) == 0.0

@@ -16,12 +16,12 @@ from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import Leased
+from jetdvfs.daemon.leases.demand.demand import LeaseProcesses
 from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules, Floors, floors
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
-from jetdvfs.daemon.planning.limits import Bounds, ClockLimits, Limits
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits, Limits
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
@@ -97,9 +97,9 @@ class Asked:
         self.rules = RULES
         self.notes: tuple[str, ...] = ()
         self.now = Demand()
-        self.leased = Leased()
+        self.leased = LeaseProcesses()
 
-    def sample(self, leased: Leased) -> None:
+    def sample(self, leased: LeaseProcesses) -> None:
         self.leased = leased
 
     def demand(self) -> Demand:
@@ -132,7 +132,7 @@ def test_a_lease_below_what_other_work_needs_is_raised_and_goes_down_when_that_e
     assert (kernel.store[f"{CPU}/scaling_setspeed"], kernel.store[f"{EMC}/rate"]) == ("1036800", "408000000")
     assert [floor.clock for floor in controller.floors.floors] == ["cpu_khz", "emc_hz"]
     controller.tend()
-    assert asked.leased == Leased(frozenset({APP}))
+    assert asked.leased == LeaseProcesses(frozenset({APP}))
     assert controller.troubles == ()
     asked.now = Demand()
     controller.tend()
@@ -151,7 +151,7 @@ def test_work_that_begins_under_a_lease_raises_the_clocks(board: tuple[Kernel, C
 
 
 def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path) -> None:
-    kernel, controller, asked = under(Config(limits=ClockLimits(cpu_khz=Bounds(max=499200))), tmp_path)
+    kernel, controller, asked = under(Config(limits=ClockLimits(cpu_khz=ClockBounds(max=499200))), tmp_path)
     asked.now = Demand({"policy0": 2e6})
     controller.tend()
     assert controller.limits().cpu_khz == (499200, 499200)
@@ -162,7 +162,7 @@ def test_the_operators_upper_limit_stands_above_other_works_need(tmp_path: Path)
 def test_of_clusters_set_apart_each_runs_as_low_as_other_work_on_it_allows(tmp_path: Path) -> None:
     kernel, clock, asked = Kernel(load_board("agx-orin-64gb"), emc=("bpmp",)), FakeClock(), Asked()
     hardware = Hardware.probe(kernel, clock, baseline=tmp_path / "baseline.json", clusters=Clusters(apart=True))
-    controller = Controller(hardware, Config(limits=ClockLimits(cpu_khz=Bounds(min=192000))), clock.monotonic, asked)
+    controller = Controller(hardware, Config(limits=ClockLimits(cpu_khz=ClockBounds(min=192000))), clock.monotonic, asked)
     controller.hold(Holder("a", APP, 0, "app"), LeasePlan(FrequencyConfiguration(1190400, 306000000, 665600000)), "test")
 
     def set_now() -> list[str]:
@@ -201,7 +201,7 @@ def test_a_plan_is_made_anew_when_what_other_work_needs_changes(board: tuple[Ker
             if limits.emc_hz[0] > 1e9:
                 raise TargetNotAttainable("power")
             gpu_hz = 114750000 if limits.emc_hz[0] > 204000000 else 318750000
-            request = PlanRequest(Plans(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
+            request = PlanRequest(Planning(), flat_surface(XAVIER.grid), "min-energy", None, None, "", simulated=True)
             return LeasePlan(FrequencyConfiguration(115200, gpu_hz, limits.emc_hz[0]), request, planner=self)
 
     controller.hold(Holder("a", APP, 0, "app"), Slower().plan(controller.limits()), "test")

@@ -9,23 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.learning.correcting import Corrections
-from jetdvfs.daemon.leases.learning.memory import Key, Memory
-from jetdvfs.daemon.planning.settling import Warmth
+from jetdvfs.daemon.leases.learning.correcting import SurfaceCorrector
+from jetdvfs.daemon.leases.learning.memory import ObservationStore, ProgramKey
+from jetdvfs.daemon.planning.settling import ThermalState
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.tests.support.surfaces import GRID, crowded, seen_at
 
-NET = Key(1000, "net")
+NET = ProgramKey(1000, "net")
 
 
 def test_what_was_seen_before_a_program_became_heavier_promises_no_more_than_that(tmp_path: Path) -> None:
-    surface, memory = replace(crowded(), terms=None, latency_sigma=np.full(GRID.shape, 0.05)), Memory(tmp_path / "memory.json")
+    surface, memory = (
+        replace(crowded(), terms=None, latency_sigma=np.full(GRID.shape, 0.05)),
+        ObservationStore(tmp_path / "memory.json"),
+    )
     slow, fast = FrequencyConfiguration(500_000, 300_000_000, 600_000_000), GRID.top
     memory.remember(NET, [seen_at(surface, slow, slower=0.8)])
-    corrections = Corrections(memory, lambda: None)
+    corrections = SurfaceCorrector(memory, lambda: None)
     before_ms = surface.at(slow).latency_ms
     alone_ms = corrections.make(surface, NET, 1.0, (), False).at(slow).latency_ms
     assert alone_ms == pytest.approx(before_ms * np.exp(-2 * 0.05), rel=0.01)  # no farther than was uncertain
@@ -44,7 +47,7 @@ def test_what_a_hot_die_drew_says_what_a_cold_one_will_draw(tmp_path: Path) -> N
     hot, cold = (predicted.warmed(die_c) for die_c in (80.0, 30.0))
     here = FrequencyConfiguration(1_000_000, 900_000_000, 600_000_000)
     as_predicted = Observation(here, hot.at(here).latency_ms, 1.1 * hot.at(here).power_mw, frames=30, temperature_c=80.0)
-    corrections = Corrections(Memory(tmp_path / "memory.json"), lambda: Warmth(30.0, 0.0, 0.0))
+    corrections = SurfaceCorrector(ObservationStore(tmp_path / "memory.json"), lambda: ThermalState(30.0, 0.0, 0.0))
     found = corrections.make(predicted, NET, None, [as_predicted], False)
     assert found.at(here).power_mw == pytest.approx(1.1 * cold.at(here).power_mw, rel=0.02)
     of_any = corrections.make(predicted, NET, None, [replace(as_predicted, temperature_c=None)], False)

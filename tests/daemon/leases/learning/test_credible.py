@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.credible import FAR, INSISTENT, Credible, Doubts, credible, doubt
+from jetdvfs.daemon.leases.credible import FAR, INSISTENT, CredibleRange, OutlierTracker, credible, doubt
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import HeldLease
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -40,7 +40,7 @@ def test_frames_below_the_roofline_or_far_from_a_prediction_are_out_of_range() -
 
 
 def test_frames_are_doubted_once_most_of_the_last_are_and_believed_for_their_lease_once_they_insist() -> None:
-    where, doubts = Credible(1.0, 30.0), Doubts()
+    where, doubts = CredibleRange(1.0, 30.0), OutlierTracker()
     doubts.note([2.0, 2.0, 20.0, 20.0, 20.0], where, 0.0)
     assert doubts.found() is None
     doubts.note([2.0] * 4, where, 1.0)
@@ -50,16 +50,16 @@ def test_frames_are_doubted_once_most_of_the_last_are_and_believed_for_their_lea
     assert not doubts.insistent(2.0) and doubts.insistent(2.0 + seconds)
     doubts.note([20.0], where, 50.0)
     assert not doubts.insistent(100.0)
-    slow = Doubts()
+    slow = OutlierTracker()
     slow.note([FAR * 31.0] * INSISTENT["slow"][0], where, 0.0)
     assert slow.insistent(0.0) and slow.found() == ("slow", FAR * 31.0)
-    impossible = Doubts()
+    impossible = OutlierTracker()
     impossible.note([0.1] * 10_000, where, 0.0)
     assert not impossible.insistent(math.inf)
 
 
 def test_the_reason_says_what_was_observed_what_is_possible_and_what_to_check() -> None:
-    where = Credible(1.4, 6.7)
+    where = CredibleRange(1.4, 6.7)
     told = str(doubt("impossible", 0.1, where, 3, "resnet18"))
     assert told == "0.1 ms is less than resnet18 can take at these clocks (1.4 ms): does the frame wait for the GPU?"
     assert "6.7 ms" in str(doubt("fast", 2.0, where, 3, "resnet18"))

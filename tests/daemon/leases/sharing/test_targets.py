@@ -12,7 +12,7 @@ from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.leases.sharing.arbiter import Arbiter
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
-from jetdvfs.daemon.planning.plan import Plans
+from jetdvfs.daemon.planning.plan import Planning
 from jetdvfs.daemon.planning.targets import target_classes
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.kernels.surface import Surface
@@ -42,7 +42,7 @@ def surface() -> Surface:
 
 def held(name: str, target: str, configuration: FrequencyConfiguration) -> Lease:
     """A lease whose plan is at a configuration, as one that was made within other limits may be."""
-    request = PlanRequest(Plans(), surface(), target, 5, None, name, True)
+    request = PlanRequest(Planning(), surface(), target, 5, None, name, True)
     return Lease(
         name, Holder(name, int(name), 1000, "app"), replace(request.plan(Limits()), configuration=configuration), "", 0
     )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import jetdvfs
-from jetdvfs.daemon.planning.lease_plan import Work
+from jetdvfs.daemon.planning.lease_plan import GpuLoad
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.daemon.wire.held import HeldLease
 from jetdvfs.kernels.network import Network
@@ -66,7 +66,7 @@ def test_two_that_alone_fit_lower_clocks_get_clocks_at_which_both_keep_their_tar
             assert second.unkept is None
             paced, back_to_back = run_both(board, network, 20, 10)
             # The same of two processes, which take turns.
-            works = [Work(predicted(), 10, 0.9, process=1), Work(predicted(), None, 0.9, process=2)]
+            works = [GpuLoad(predicted(), 10, 0.9, process=1), GpuLoad(predicted(), None, 0.9, process=2)]
             bounds = [float(one[predicted().grid.index(together)]) for one in responses_ms(works, 0.9)]
             for bound_ms, latencies in zip(bounds, run_both(board, network, 20, 10, (1, 2)), strict=True):
                 assert sum(one > bound_ms for one in latencies) <= 2

@@ -8,13 +8,13 @@ import asyncio
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.wire.serving.connection import Refusals
+from jetdvfs.daemon.wire.serving.connection import RefusalLog
 from jetdvfs.daemon.wire.serving.session import Peer
 
 
 def test_refusals_are_summed_up_by_user(caplog: pytest.LogCaptureFixture) -> None:
     async def job() -> None:
-        refusals = Refusals(every_s=0.2)
+        refusals = RefusalLog(every_s=0.2)
         for number in range(1000):
             refusals.note(Peer(1, 1000, 1000), UsageError(f"bad {number}"))
         refusals.note(Peer(2, 1001, 1001), UsageError("other"))
@@ -33,7 +33,7 @@ def test_refusals_are_summed_up_by_user(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_failure_that_nobody_foresaw_is_logged_with_where_it_came_from(caplog: pytest.LogCaptureFixture) -> None:
     async def job() -> None:
-        refusals = Refusals()
+        refusals = RefusalLog()
         for _ in range(3):
             try:
                 raise ZeroDivisionError("oops")

@@ -27,34 +27,34 @@ from jetdvfs.profiles.lab.cli.held_clocks import HeldClocks, SampledRails
 from jetdvfs.profiles.lab.cli.twin_worker import TwinWorker
 from jetdvfs.profiles.lab.measure.campaign import Campaign
 from jetdvfs.profiles.lab.measure.gpus import SWITCH_S, measure_board, plan_board
-from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, Patience
+from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, TimingLimits
 from jetdvfs.profiles.lab.measure.meters.gpu import GpuMeter
-from jetdvfs.profiles.lab.measure.meters.notes import Notebook
-from jetdvfs.profiles.lab.measure.processor import Model, about_s, unit_s
+from jetdvfs.profiles.lab.measure.meters.notes import CampaignNotes
+from jetdvfs.profiles.lab.measure.processor import MeasuredModel, about_s, unit_s
 from jetdvfs.profiles.reference import reference_input, reference_model
-from jetdvfs.profiles.twin.cli.demo import Stage, clock_files
+from jetdvfs.profiles.twin.cli.demo import DemoBoard, clock_files
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 
 BOARD, NODE = load_board("agx-xavier"), 6
-SHORT = Patience(kernel_s=0.02, network_s=0.1, power_s=0.4, timings=10)
+SHORT = TimingLimits(kernel_s=0.02, network_s=0.1, power_s=0.4, timings=10)
 MEASURED = ("idle_mw", "network", "kernel_ms", "kernel_mw")
 PART = FrequencyGrid(BOARD.grid.cpu_khz[8:], BOARD.grid.gpu_hz[3:7], BOARD.grid.emc_hz[-2:])
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with Stage(BOARD.name, NODE, "agx-xavier-sim", "auto") as stage:
+def stage() -> Iterator[DemoBoard]:
+    with DemoBoard(BOARD.name, NODE, "agx-xavier-sim", "auto") as stage:
         yield stage
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> MeasuredModel:
     path, given = reference_model("resnet18"), reference_input("resnet18")
-    return Model(path, decompose(path, (given,), name=path.stem), (given,))
+    return MeasuredModel(path, decompose(path, (given,), name=path.stem), (given,))
 
 
-def few(model: Model, kinds: list[str]) -> Campaign:
+def few(model: MeasuredModel, kinds: list[str]) -> Campaign:
     """One step of each kind, at one configuration; idle power at two."""
     whole = plan_board(BOARD, PART, [model], kinds, 1, quick=True)
     steps = [next(unit for unit in whole.units if unit.kind == kind) for kind in MEASURED]
@@ -63,8 +63,8 @@ def few(model: Model, kinds: list[str]) -> Campaign:
 
 
 @contextlib.contextmanager
-def measuring(stage: Stage, model: Model) -> Iterator[tuple[Notebook, TwinWorker, SampledRails, HeldClocks]]:
-    board, notebook = SetUpBoard(stage.root, BOARD.name), Notebook()
+def measuring(stage: DemoBoard, model: MeasuredModel) -> Iterator[tuple[CampaignNotes, TwinWorker, SampledRails, HeldClocks]]:
+    board, notebook = SetUpBoard(stage.root, BOARD.name), CampaignNotes()
     with (
         contextlib.closing(TwinWorker(Path(stage.application_port), {model.path: model.network})) as worker,
         board.daemon(own=False) as client,
@@ -75,7 +75,7 @@ def measuring(stage: Stage, model: Model) -> Iterator[tuple[Notebook, TwinWorker
 
 
 def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
-    stage: Stage, model: Model, tmp_path: Path
+    stage: DemoBoard, model: MeasuredModel, tmp_path: Path
 ) -> None:
     before = clock_files(Files(stage.root), BOARD)
     with measuring(stage, model) as (notebook, worker, rails, clocks):
@@ -99,7 +99,7 @@ def test_kernels_are_measured_where_the_daemon_holds_the_clocks_which_go_back(
 
 
 def test_a_worker_that_fails_ends_it_with_the_clocks_back_and_what_was_measured_kept(
-    stage: Stage, model: Model, tmp_path: Path
+    stage: DemoBoard, model: MeasuredModel, tmp_path: Path
 ) -> None:
     before = clock_files(Files(stage.root), BOARD)
     with pytest.raises(MeasurementError, match="the GPU fell off"), measuring(stage, model) as (_, worker, rails, clocks):
@@ -123,7 +123,7 @@ class Failing:
 
 
 @pytest.mark.parametrize(("real", "counts"), [(1.01, True), (0.97, True), (0.9, False)])
-def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage: Stage, real: float, counts: bool) -> None:
+def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage: DemoBoard, real: float, counts: bool) -> None:
     class Cycles:
         about: Mapping[str, Any] = {}
 
@@ -131,7 +131,7 @@ def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage
             assert request == {"do": "gpu_clock"}
             return {"gpu_hz": real * BOARD.grid.gpu_hz[5]}
 
-    board, notebook, at = SetUpBoard(stage.root, BOARD.name), Notebook(), BOARD.grid.configuration((20, 5, 3))
+    board, notebook, at = SetUpBoard(stage.root, BOARD.name), CampaignNotes(), BOARD.grid.configuration((20, 5, 3))
     with board.daemon(own=False) as client, contextlib.closing(HeldClocks(board, client, notebook, Cycles())) as clocks:
         clocks.set(at)
         amiss = clocks.amiss()
@@ -144,12 +144,12 @@ def test_a_gpu_that_runs_slower_than_the_clock_that_is_held_does_not_count(stage
 
 @pytest.mark.parametrize("name", ["nano", "tx2"])
 def test_where_no_zone_says_that_it_throttles_the_die_is_as_warm_as_its_processors(name: str) -> None:
-    with Stage(name, NODE, f"{name}-sim", "auto") as stage:
+    with DemoBoard(name, NODE, f"{name}-sim", "auto") as stage:
         die_c = SetUpBoard(stage.root, name).die_c()
     assert die_c is not None and 25 < die_c < 49  # the power supply's zone says 50 or 100 C always
 
 
-def test_what_is_known_of_the_board_before_it_is_measured_is_told_without_its_name(stage: Stage) -> None:
+def test_what_is_known_of_the_board_before_it_is_measured_is_told_without_its_name(stage: DemoBoard) -> None:
     told = SetUpBoard(stage.root, BOARD.name).at_first()
     assert told["jetdvfs"] and told["l4t"] and told["power_mode"].startswith("0 ")
     assert 0 <= told["fan_drive"] <= 1 and set(told["governors"]) == {"cpu_khz", "gpu_hz", "emc_hz"}
@@ -193,14 +193,14 @@ class Steady:
         return dict.fromkeys(self.rails, 1e3)
 
 
-def hot_meter(clocks: HotFor, notebook: Notebook) -> GpuMeter:
+def hot_meter(clocks: HotFor, notebook: CampaignNotes) -> GpuMeter:
     worker = Counting()
     torch = CpuMeter(worker, {}, Steady(), SHORT, wait=lambda seconds: None)
     return GpuMeter(torch, worker, clocks, SHORT, BOARD.grid.configuration((0, 0, 0)), notebook)
 
 
 def test_what_was_measured_while_it_throttled_is_measured_again() -> None:
-    clocks, notebook = HotFor(2), Notebook()
+    clocks, notebook = HotFor(2), CampaignNotes()
     assert hot_meter(clocks, notebook).host_time_ms([], [BOARD.grid.top]) == 3.0
     assert clocks.set_to == [BOARD.grid.top] * 3
     notebook.turn()
@@ -211,15 +211,22 @@ def test_a_board_that_stays_too_hot_ends_the_campaign_with_the_reason() -> None:
     clocks = HotFor(10_000)
     said = r"5 samples one after the other do not count, the last at .*: it throttles"
     with pytest.raises(MeasurementError, match=said) as told:
-        hot_meter(clocks, Notebook()).host_time_ms([], [BOARD.grid.top] * 20)
+        hot_meter(clocks, CampaignNotes()).host_time_ms([], [BOARD.grid.top] * 20)
     assert "\n" not in str(told.value) and len(clocks.set_to) < 10  # which soon shows
 
 
-def test_clocks_that_a_board_does_not_keep_are_left_out_and_the_rest_is_measured(model: Model, tmp_path: Path) -> None:
+def test_clocks_that_a_board_does_not_keep_are_left_out_and_the_rest_is_measured(model: MeasuredModel, tmp_path: Path) -> None:
     top = BOARD.grid.gpu_hz[-1]
     whole = plan_board(BOARD, BOARD.grid, [model], Counting.about["kinds"], 1, quick=True)
     found = measure_board(
-        whole, [model], Counting(), Steady(), HotFor(gpu_hz=(top,)), replace(SHORT, power_s=0.0), tmp_path, notebook=Notebook()
+        whole,
+        [model],
+        Counting(),
+        Steady(),
+        HotFor(gpu_hz=(top,)),
+        replace(SHORT, power_s=0.0),
+        tmp_path,
+        notebook=CampaignNotes(),
     )
     for name in ("kernel_ms", "kernel_mw", "host_us", "host_active_mw", "idle_mw", "network_ms", "network_mw"):
         assert len(found.tables[name]), name
@@ -232,7 +239,7 @@ def test_clocks_that_a_board_does_not_keep_are_left_out_and_the_rest_is_measured
 
 
 def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: DemoBoard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["collect", "resnet18", "--meter", "board", "--root", str(stage.root), "--bench", stage.application_port]
     assert main([*words, "--board", BOARD.name, "--out", str(tmp_path / "one.npz"), "--dry-run", "--json"]) == 0
@@ -242,23 +249,23 @@ def test_a_dry_run_says_what_would_be_measured_and_how_long_it_takes(
     assert "--bench: replaces PyTorch with --meter board" in capsys.readouterr().err
 
 
-def test_more_kernels_and_slower_monitors_take_longer(model: Model) -> None:
+def test_more_kernels_and_slower_monitors_take_longer(model: MeasuredModel) -> None:
     few_of_them, many = (plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], count) for count in (2, 20))
     assert about_s(few_of_them, SHORT) < about_s(many, SHORT) < about_s(many, replace(SHORT, lead_s=3.4))
 
 
-def test_an_interruption_loses_one_kernel_call_or_configuration(model: Model) -> None:
+def test_an_interruption_loses_one_kernel_call_or_configuration(model: MeasuredModel) -> None:
     campaign = plan_board(BOARD, BOARD.grid, [model], ["conv2d", "relu"], 2)
     for unit in campaign.units:
         assert len(unit.what) == 1 or (unit.kind == "kernel_mw" and len(unit.what) <= 4 and len(unit.part) == 1)
         assert unit.part or campaign.samples(unit) == unit.configurations
-        assert unit_s(campaign, unit, Patience(power_s=0.6), SWITCH_S) < 20
+        assert unit_s(campaign, unit, TimingLimits(power_s=0.6), SWITCH_S) < 20
     whole = sum(campaign.samples(unit) for unit in campaign.units if unit.kind == "idle_mw")
     assert whole == campaign.size.idle_configurations
 
 
 def test_power_of_four_kernels_is_measured_while_clocks_are_held_once(
-    stage: Stage, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: DemoBoard, model: MeasuredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, hold = [], Client.hold
 
@@ -277,6 +284,6 @@ def test_power_of_four_kernels_is_measured_while_clocks_are_held_once(
     assert asked == [grid.configuration(np.unravel_index(found.configuration[0], grid.shape))]
 
 
-def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: Model) -> None:
+def test_a_campaign_of_a_part_of_the_grid_is_another_one(model: MeasuredModel) -> None:
     whole, part = (plan_board(BOARD, grid, [model], ["conv2d"], 1, quick=True) for grid in (BOARD.grid, PART))
     assert whole.offered is None and part.offered == PART and whole.digest != part.digest

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.profiles.adapt.measurements import LATER, Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import LATER, MeasurementRows, Measurements
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.one_twin import measure_twin, plan_twin, several_boards_size
 from jetdvfs.profiles.lab.paper.rotation import parts_of, rotate
 from jetdvfs.profiles.lab.paper.study import PARTS
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions
-from jetdvfs.profiles.lab.train.tuned import Found, Tuned
+from jetdvfs.profiles.lab.train.tuned import TunedRecipe, TunedRecipes
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import load_chip
 
@@ -171,8 +171,8 @@ def test_table_2_shows_what_a_search_found(record: Path, tmp_path: Path, capsys:
     }
     ours = tmp_path / "relu.npz"
     replace(small, tables=rows).save(ours)
-    found = Found(Recipe(9, 0.07, 6.0, 0.9, 0.85, 0.001, 100, 0.002), 0.05, 0.05, 900.0, 900.0, trials=12, pruned=5)
-    Tuned(0.02, "searched.npz", {"relu": {"time": found, "power": found}}, {}).save(tmp_path / "recipes.json")
+    found = TunedRecipe(Recipe(9, 0.07, 6.0, 0.9, 0.85, 0.001, 100, 0.002), 0.05, 0.05, 900.0, 900.0, trials=12, pruned=5)
+    TunedRecipes(0.02, "searched.npz", {"relu": {"time": found, "power": found}}, {}).save(tmp_path / "recipes.json")
     arguments = [str(ours), "--only", "table-2", "--recipes", str(tmp_path / "recipes.json"), "--threads", "1", "--json"]
     assert main(["paper", "report", *arguments]) == 0
     part = json.loads(capsys.readouterr().out)["parts"]["table-2"]
@@ -227,7 +227,7 @@ def test_a_random_kernel_that_trained_on_another_board_is_not_judged(record: Pat
             mine = rows.where((rows.node == 1) & np.isin(rows.what, random))
             assert len(mine)
             if elsewhere:
-                rows = Rows.joined([rows, replace(mine, node=np.zeros_like(mine.node))])
+                rows = MeasurementRows.joined([rows, replace(mine, node=np.zeros_like(mine.node))])
             tables[name] = rows
         options = TrainingOptions({"": (Recipe(2, 0.3),)}, 2)
         found = rotate(replace(measured, networks=(), tables=tables), [1], options, lambda *step: None)

@@ -17,7 +17,7 @@ from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.cli.silicon_comparison import draw
 from jetdvfs.profiles.lab.compare.boards import COMPARISONS, not_compared
-from jetdvfs.profiles.lab.compare.fit import Fit, Report, held_out
+from jetdvfs.profiles.lab.compare.fit import FittedQuantity, Report, held_out
 from jetdvfs.profiles.twin.silicon.chip import load_chip
 from jetdvfs.tests.support.paths import SHARED_DATA
 
@@ -51,10 +51,10 @@ def test_a_fit_is_judged_on_held_out_points_too() -> None:
     measured = np.ones(8)
     simulated = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 1.5])
     kept = simulated > 1.2
-    assert Fit("time", measured, simulated, None, 0.1).passed
-    assert not Fit("time", measured, simulated, kept, 0.1).passed
-    assert not Fit("time", measured, simulated, None, 0.1, every=True).passed
-    assert Fit("time", measured, simulated, kept).passed
+    assert FittedQuantity("time", measured, simulated, None, 0.1).passed
+    assert not FittedQuantity("time", measured, simulated, kept, 0.1).passed
+    assert not FittedQuantity("time", measured, simulated, None, 0.1, every=True).passed
+    assert FittedQuantity("time", measured, simulated, kept).passed
 
 
 def test_everything_at_a_configuration_is_held_out_together() -> None:
@@ -123,7 +123,7 @@ def test_one_board_s_report_shows_the_fit_and_what_was_set(nothing: Path, capsys
 def test_measured_against_simulated_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     measured = np.array([1.0, 2.0, 4.0])
-    report = Report("tx2", load_chip("tx2"), "nobody", (Fit("time, ms", measured, 1.1 * measured),) * 2)
+    report = Report("tx2", load_chip("tx2"), "nobody", (FittedQuantity("time, ms", measured, 1.1 * measured),) * 2)
     draw([report], tmp_path / "fit.png")
     assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match="cannot write the picture"):

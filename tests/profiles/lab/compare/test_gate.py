@@ -16,14 +16,14 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import ComparisonDataError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.compare import desktop, gate, gate_bands
-from jetdvfs.profiles.lab.compare.gate_kinds import Effort, KindModels, Row, table_6
+from jetdvfs.profiles.lab.compare.gate_kinds import GateEffort, GateRow, KindModels, table_6
 from jetdvfs.profiles.lab.measure.sampling import Sampler
 from jetdvfs.profiles.lab.paper import difficulty, published
 from jetdvfs.profiles.reference import reference_names, reference_network
 
-LITTLE = Effort(samples=160, configurations=4, rounds=8, threads=1)
+LITTLE = GateEffort(samples=160, configurations=4, rounds=8, threads=1)
 BOARD = load_board(gate.BOARD)
-ROW = Row("kinds", "relu runtime", 90.0, 95.0, 85.0, 99.0, "MIRAGE, Table 4")
+ROW = GateRow("kinds", "relu runtime", 90.0, 95.0, 85.0, 99.0, "MIRAGE, Table 4")
 
 
 @pytest.fixture(scope="module")

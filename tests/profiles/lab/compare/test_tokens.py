@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.compare.tokens import Clocks, Rates, Row, token
+from jetdvfs.profiles.lab.compare.tokens import RuntimeRates, TableClocks, TokenRow, token
 from jetdvfs.tests.support.paths import SHARED_DATA
 
 pytest.importorskip("scipy", reason="rates are fitted with scipy")
 
-ORIN = Clocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9)
-KNOWN = Rates(memory=1.3, work=0.008, start=9000.0, unit_mw=2_500.0, byte_mj=1.5e-7, instruction_mj=2e-8)
+ORIN = TableClocks("agx-orin-64gb", 8, 1300.5e6, 204.8e9)
+KNOWN = RuntimeRates(memory=1.3, work=0.008, start=9000.0, unit_mw=2_500.0, byte_mj=1.5e-7, instruction_mj=2e-8)
 VARIANTS = [("q4km", "Q4_K_M", 315), ("iq4xs", "IQ4_XS", 315), ("lcq4km", "Q4_K_M", 15814), ("spec", "F16", 1)]
 NX_MODES = [("10W", 2, 612, 2133), ("25W", 4, 408, 3199), ("40W", 4, 1173, 3199)]
 
 
-def measured(model: str, form: str, context: int, clocks: Clocks, runtime: str = "") -> tuple[float, float]:
+def measured(model: str, form: str, context: int, clocks: TableClocks, runtime: str = "") -> tuple[float, float]:
     """A token's time and energy by the known rates."""
-    row = Row("", runtime, model, form, context, clocks, "", 0, 0)
+    row = TokenRow("", runtime, model, form, context, clocks, "", 0, 0)
     rates = replace(KNOWN, start=0.05) if runtime == "transformers" else KNOWN
     return rates.ms(row), rates.mj(row)
 
@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
     modes = ["mode,gpu_mhz,active_tpcs,emc_current_mhz,model,decode_ms_per_token,vdd_in_mw_decode"]
     for mode, tpcs, mhz, emc_mhz in NX_MODES:
         for model in ("Qwen3-1.7B", "Qwen3-4B"):
-            clocks = Clocks("orin-nx-16gb", tpcs, mhz * 1e6, emc_mhz * 32e6)
+            clocks = TableClocks("orin-nx-16gb", tpcs, mhz * 1e6, emc_mhz * 32e6)
             ms, mj = measured(model, "INT4", 129, clocks)
             modes.append(f"{mode},{mhz},{tpcs},{emc_mhz} (capped),{model}-Instruct,{ms},{1e3 * mj / ms}")
     (tmp_path / "derived.csv").write_text("\n".join(modes))
@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> Path:
             "j_per_token_median": mj / 1e3,
         }
     (tmp_path / "energy-summary.json").write_text(json.dumps(runs))
-    thor = Clocks("agx-thor", 10, 1575e6, 273e9)
+    thor = TableClocks("agx-thor", 10, 1575e6, 273e9)
     table = ["Model,Format,Power (W),mJ/tok"]
     for model in ("Qwen2.5-1.5B", "Qwen2.5-3B", "Qwen2.5-7B"):
         for form in ("HF bf16", "F16", "Q6_K", "Q4_K_M"):

@@ -16,7 +16,7 @@ from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.campaign import Campaign, CampaignSize, plan_campaign
-from jetdvfs.profiles.lab.measure.keeping import KeptUnits
+from jetdvfs.profiles.lab.measure.keeping import UnitStore
 from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
 from jetdvfs.profiles.lab.measure.steps import run_campaign
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
@@ -65,7 +65,7 @@ def test_a_record_that_cannot_be_written_leaves_the_one_there_is(tmp_path: Path)
 def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MeasurementError, match="nothing was measured"):
-        KeptUnits(tmp_path / "file" / "folder")
+        UnitStore(tmp_path / "file" / "folder")
 
 
 def test_small_steps_measure_what_large_ones_do_of_idle_power_and_networks() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.profiles.adapt.measurements import Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import MeasurementRows, Measurements
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.merging import merged, shareable
@@ -74,7 +74,9 @@ def test_real_boards_of_several_owners_get_numbers_of_their_own(mine: Measuremen
 def test_networks_of_one_name_that_are_not_the_same_are_told_apart(mine: Measurements, theirs: Measurements) -> None:
     renamed = replace(theirs, networks=tuple(replace(network, name="model") for network in theirs.networks))
     own = replace(mine, networks=tuple(replace(network, name="model") for network in mine.networks[:1]))
-    own = replace(own, tables={**own.tables, "network_ms": Rows.joined([]), "network_mw": Rows.joined([])})
+    own = replace(
+        own, tables={**own.tables, "network_ms": MeasurementRows.joined([]), "network_mw": MeasurementRows.joined([])}
+    )
     both, _ = merged({"mine": own, "theirs": renamed})
     assert [network.name for network in both.networks] == ["model", "model-2", "model-3"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.lab.measure.meters.ticks import Ticks
+from jetdvfs.profiles.lab.measure.meters.ticks import CounterReader
 
 
 class Ticking:
@@ -47,7 +47,7 @@ class Ticking:
 @pytest.mark.alone
 def test_power_of_a_run_is_that_between_its_ticks_whenever_it_begins() -> None:
     counter = Ticking()
-    ticks = Ticks(counter)
+    ticks = CounterReader(counter)
     for rest_s in (0.03, 0.05, 0.09):
         counter.run_at(100.0)
         time.sleep(rest_s)
@@ -61,13 +61,13 @@ def test_power_of_a_run_is_that_between_its_ticks_whenever_it_begins() -> None:
 
 def test_a_run_shorter_than_two_ticks_is_read_as_it_stands() -> None:
     counter = Ticking()
-    ticks = Ticks(counter)
+    ticks = CounterReader(counter)
     before = ticks.read_uj()
     assert ticks.since_mj(before)["gpu"] >= 0 and ticks.seen < 2
 
 
 def test_a_gpu_that_is_lost_meanwhile_is_told_where_the_energy_is_asked_for() -> None:
-    ticks = Ticks(Ticking(fails_after=4))
+    ticks = CounterReader(Ticking(fails_after=4))
     before = ticks.read_uj()
     time.sleep(0.1)
     with pytest.raises(MeasurementError, match="GPU is lost"):

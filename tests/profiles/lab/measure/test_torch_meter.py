@@ -22,19 +22,25 @@ from jetdvfs.kernels.network import HostOp, KernelInvocation, ParamValue, Tensor
 from jetdvfs.profiles.adapt import torch_worker
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.torch_process import WORKER, TorchProcess
-from jetdvfs.profiles.adapt.torch_worker import Late, Refused, is_for_now
+from jetdvfs.profiles.adapt.torch_worker import LateRequest, RefusedRequest, is_for_now
 from jetdvfs.profiles.errors import MeasurementError, RefusedForNow, RequestRefused
 from jetdvfs.profiles.lab.measure.meters import kernel_worker
-from jetdvfs.profiles.lab.measure.meters.cpu import KERNEL_WORKER, CpuMeter, Patience, processor
+from jetdvfs.profiles.lab.measure.meters.cpu import KERNEL_WORKER, CpuMeter, TimingLimits, processor
 from jetdvfs.profiles.lab.measure.meters.cpufreq import POLICIES, Cpufreq
 from jetdvfs.profiles.lab.measure.meters.kernel_worker import KernelWorker
 from jetdvfs.profiles.lab.measure.meters.rapl import Rapl
-from jetdvfs.profiles.lab.measure.processor import Model, measure_processor, plan_processor, processor_size, this_processor
+from jetdvfs.profiles.lab.measure.processor import (
+    MeasuredModel,
+    measure_processor,
+    plan_processor,
+    processor_size,
+    this_processor,
+)
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.cuda_stand_in import StandInCuda
 
-SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
+SHORT = TimingLimits(kernel_s=0.0, network_s=0.0, power_s=0.01, timings=5)
 
 
 def smallest(kind: str) -> KernelInvocation:
@@ -90,7 +96,7 @@ class WatchedTorch:
         self.profiled_s.append(time.monotonic())
 
 
-def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[Model]) -> None:
+def test_what_runs_until_a_network_is_answered_for_are_inferences_and_no_profiler(models: list[MeasuredModel]) -> None:
     watched = WatchedTorch(pytest.importorskip("torch"))
     worker, seconds = KernelWorker(watched, "cpu"), 0.1
     for _ in range(2):
@@ -245,7 +251,7 @@ def test_a_gpus_settings_are_part_of_what_the_worker_says() -> None:
     assert {"cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32"} <= set(told)
 
 
-def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: list[Model]) -> None:
+def test_host_reference_work_is_timed_between_the_inferences_on_a_gpu(models: list[MeasuredModel]) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, kernel_ms=0.02, gpu_hz=1.377e9)
     worker = KernelWorker(gpu, "cuda")
     worker.device = "cpu"  # where the stand-in's tensors are
@@ -270,7 +276,7 @@ def test_a_trace_with_a_device_in_its_code_is_refused_with_the_way_out(tmp_path:
     assert worker.answer({**request, "timings": 1, "seconds": 0.0})["ms"] > 0
     worker = KernelWorker(torch, "cpu")
     worker.device = "meta"  # any other than that of the trace
-    with pytest.raises(Refused, match=r"names the device cpu .* trace it with model and inputs on meta") as refused:
+    with pytest.raises(RefusedRequest, match=r"names the device cpu .* trace it with model and inputs on meta") as refused:
         worker.answer(request)
     assert "\n" not in str(refused.value)
 
@@ -284,7 +290,7 @@ def test_an_error_of_torchscripts_interpreter_is_told_by_its_reason() -> None:
 
 def test_a_kernel_that_waits_for_the_gpu_itself_is_refused() -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), issue_ms=1e5, kernel_ms=0.02, gpu_hz=1.377e9)
-    with pytest.raises(Refused, match="20 launches of a kernel are not issued while the GPU is kept busy"):
+    with pytest.raises(RefusedRequest, match="20 launches of a kernel are not issued while the GPU is kept busy"):
         KernelWorker(gpu, "cuda").answer({"do": "kernel", "kernel": smallest("relu").to_json()})
 
 
@@ -339,7 +345,7 @@ def test_a_request_that_was_refused_for_now_alone_is_asked_again() -> None:
     assert found == [None, {"ms": 1.0}, None, None] and worker.asked == ["kernel", "kernel", "network"]
     assert meter._notebook.open.refused == {"kernel": "out of memory", "network": "no such operator"}
     assert is_for_now(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")) and is_for_now(MemoryError())
-    assert not is_for_now(Refused("no such kind")) and is_for_now(Late("the host is busy"))
+    assert not is_for_now(RefusedRequest("no such kind")) and is_for_now(LateRequest("the host is busy"))
 
 
 def test_calls_that_launch_nothing_take_microseconds(process: TorchProcess) -> None:
@@ -397,7 +403,7 @@ def test_a_python_that_is_not_there_or_has_no_cuda_is_told(process: TorchProcess
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredModel]:
     """Three small networks of the same layers, each of other widths."""
     torch = pytest.importorskip("torch", reason="the worker runs PyTorch; it is not installed")
     folder = tmp_path_factory.mktemp("models")
@@ -410,12 +416,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
         )  # fmt: skip
         path, inputs = folder / f"{name}.pt", (TensorSpec((1, 3, 32, 32)),)
         torch.jit.save(torch.jit.script(network.eval()), path)
-        found.append(Model(path, decompose(path, inputs, name=name), inputs))
+        found.append(MeasuredModel(path, decompose(path, inputs, name=name), inputs))
     return found
 
 
 def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_goes_on(
-    models: list[Model], tmp_path: Path
+    models: list[MeasuredModel], tmp_path: Path
 ) -> None:
     steps: list[str] = []
     with this_processor(sys.executable, 1, root=tmp_path) as machine:
@@ -472,7 +478,7 @@ def test_power_is_the_energy_of_the_time_between_two_readings(tmp_path: Path, pr
         time.sleep(seconds)
         counters(tmp_path, 5_000_000)
 
-    meter = CpuMeter(process, {}, rapl, Patience(power_s=0.2), wait=wait)
+    meter = CpuMeter(process, {}, rapl, TimingLimits(power_s=0.2), wait=wait)
     idle = meter.idle_rails_mw([None, None])["package-0"]  # type: ignore[list-item]
     assert idle.shape == (2,) and np.all((idle > 10_000) & (idle <= 25_000))  # 5 J within 0.2 s or a little more
     power = meter.kernel_powers([smallest("relu")], [None])  # type: ignore[list-item]
@@ -480,7 +486,7 @@ def test_power_is_the_energy_of_the_time_between_two_readings(tmp_path: Path, pr
 
 
 def test_a_processor_with_counters_is_measured_with_its_power(
-    models: list[Model], tmp_path: Path, process: TorchProcess
+    models: list[MeasuredModel], tmp_path: Path, process: TorchProcess
 ) -> None:
     device = processor(process, Rapl(counters(tmp_path, 1)))
     campaign = plan_processor(device, models, process.about["kinds"], processor_size(1))
@@ -503,7 +509,7 @@ def limits(folder: Path) -> list[int]:
 
 
 def test_a_processor_whose_clock_may_be_set_is_measured_over_its_clocks_and_has_them_back(
-    models: list[Model], tmp_path: Path
+    models: list[MeasuredModel], tmp_path: Path
 ) -> None:
     folders = cpufreq(tmp_path)
     seen: set[tuple[int, ...]] = set()
@@ -550,7 +556,7 @@ def test_a_processor_without_cpufreq_is_told_in_one_line(tmp_path: Path) -> None
     Cpufreq((), tmp_path).close()  # where none is asked for, none is needed
 
 
-def test_two_models_of_one_name_are_refused(models: list[Model], process: TorchProcess) -> None:
+def test_two_models_of_one_name_are_refused(models: list[MeasuredModel], process: TorchProcess) -> None:
     device = processor(process, Rapl(Path("/nowhere")))
     with pytest.raises(MeasurementError, match="two models are called 'narrow'"):
         plan_processor(device, [models[0], models[0]], process.about["kinds"], processor_size(1))

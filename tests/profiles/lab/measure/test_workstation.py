@@ -17,13 +17,13 @@ from jetdvfs.profiles.adapt.torch_process import TorchProcess
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.gpus import measure_gpu, plan_gpu, workstation
-from jetdvfs.profiles.lab.measure.meters.cpu import Patience
+from jetdvfs.profiles.lab.measure.meters.cpu import TimingLimits
 from jetdvfs.profiles.lab.measure.meters.nvml import Nvml, gpu_device
-from jetdvfs.profiles.lab.measure.processor import Model
+from jetdvfs.profiles.lab.measure.processor import MeasuredModel
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 
-SHORT = Patience(kernel_s=0.0, network_s=0.0, power_s=0.07, timings=5)
+SHORT = TimingLimits(kernel_s=0.0, network_s=0.0, power_s=0.07, timings=5)
 WORKER = """
 import json, sys
 answer = {
@@ -44,19 +44,21 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> MeasuredModel:
     whole = reference_network("resnet18")
     network = dataclasses.replace(whole, name="beginning", calls=whole.calls[:6], reads=())
-    return Model(Path("beginning.pt"), network, network.inputs)
+    return MeasuredModel(Path("beginning.pt"), network, network.inputs)
 
 
-def measured(library: StandInNvml, worker: Path, model: Model, *clocks_mhz: int, folder: Path | None = None) -> Measurements:
+def measured(
+    library: StandInNvml, worker: Path, model: MeasuredModel, *clocks_mhz: int, folder: Path | None = None
+) -> Measurements:
     with workstation(library, lambda: TorchProcess(worker=worker), clocks_mhz) as gpu:
         campaign = plan_gpu(gpu.device, [model], gpu.process.about["kinds"], 1)
         return measure_gpu(campaign, [model], gpu, SHORT, folder)
 
 
-def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, model: Model) -> None:
+def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, model: MeasuredModel) -> None:
     library = StandInNvml()
     found = measured(library, worker, model)
     assert library.told == ["shut down"]
@@ -79,7 +81,9 @@ for line in sys.stdin:
 """
 
 
-def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names_it(model: Model, tmp_path: Path) -> None:
+def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names_it(
+    model: MeasuredModel, tmp_path: Path
+) -> None:
     (tmp_path / "worker.py").write_text(REFUSING)
     found = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
     kinds = {found.invocations[what].kind for what in found.tables["kernel_ms"].what}
@@ -105,7 +109,7 @@ for line in sys.stdin:
 
 
 def test_a_worker_that_an_error_of_the_gpu_ended_is_started_anew_and_the_record_names_what_it_was(
-    model: Model, tmp_path: Path
+    model: MeasuredModel, tmp_path: Path
 ) -> None:
     (tmp_path / "worker.py").write_text(ENDING.replace("ENDS", "request['do'] == 'network'"))
     found = measured(StandInNvml(), tmp_path / "worker.py", model)
@@ -113,7 +117,7 @@ def test_a_worker_that_an_error_of_the_gpu_ended_is_started_anew_and_the_record_
     assert "device-side assert triggered" in found.environment["refused"]["network beginning"]
 
 
-def test_a_worker_that_ends_again_and_again_ends_the_campaign_with_its_last_words(model: Model, tmp_path: Path) -> None:
+def test_a_worker_that_ends_again_and_again_ends_the_campaign_with_its_last_words(model: MeasuredModel, tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(ENDING.replace("ENDS", "request['do'] not in ('hello', 'rates')"))
     with pytest.raises(MeasurementError, match=r"ended at '.*' with code 1: CUDA error: device-side"):
         measured(StandInNvml(), tmp_path / "worker.py", model)
@@ -130,13 +134,13 @@ def test_pointwise_kernels_of_networks_are_measured_and_each_kind_is_drawn(worke
     ]
     whole = dataclasses.replace(network, name="pointwise", calls=tuple(calls), reads=())
     with workstation(StandInNvml(), lambda: TorchProcess(worker=worker)) as gpu:
-        campaign = plan_gpu(gpu.device, [Model(Path("pointwise.pt"), whole, whole.inputs)], sorted(kinds), 1)
+        campaign = plan_gpu(gpu.device, [MeasuredModel(Path("pointwise.pt"), whole, whole.inputs)], sorted(kinds), 1)
     own = {call.signature for call in calls}
     assert {call.signature for call in campaign.invocations} > own
     assert {call.kind for call in campaign.invocations if call.signature not in own} == kinds
 
 
-def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(worker: Path, model: Model) -> None:
+def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(worker: Path, model: MeasuredModel) -> None:
     asked = []
 
     class Watched(TorchProcess):
@@ -152,7 +156,7 @@ def test_a_campaign_asks_for_no_call_of_a_kind_that_the_worker_does_not_run(work
     assert {call.kind for call in model.network.launches} - {"conv2d", "relu"}
 
 
-def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is(worker: Path, model: Model) -> None:
+def test_the_record_describes_driver_temperature_and_why_the_clock_is_what_it_is(worker: Path, model: MeasuredModel) -> None:
     found = measured(StandInNvml(), worker, model)
     assert found.environment["driver"] == "580.1" and "power_limit_mw" not in found.environment
     assert found.temperature_c == 41 and found.environment["die_c"] == [41, 41]
@@ -175,12 +179,12 @@ def test_rates_of_a_device_are_by_element_type_and_tf32_counts_if_convolutions_t
     assert "tf32" not in gpu_device(Rated(False), Nvml(StandInNvml()), "rated").chip.flops_per_gpu_cycle
 
 
-def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: Model) -> None:
+def test_times_of_a_gpu_are_those_in_a_stream_so_pauses_are_no_figures(worker: Path, model: MeasuredModel) -> None:
     found = measured(StandInNvml(), worker, model)
     assert len(found.tables["kernel_mw"]) and not len(found.tables["gap_us"]) and not len(found.tables["timing_us"])
 
 
-def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model: Model) -> None:
+def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model: MeasuredModel) -> None:
     library = StandInNvml()
     found = measured(library, worker, model, 600, 1200)
     assert found.described.grid.gpu_hz == (600_000_000, 1_200_000_000)
@@ -190,7 +194,7 @@ def test_clocks_that_are_asked_for_are_locked_and_given_back(worker: Path, model
 
 
 def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_given_back(
-    worker: Path, model: Model, tmp_path: Path
+    worker: Path, model: MeasuredModel, tmp_path: Path
 ) -> None:
     library = StandInNvml(fails_after=4)
     with pytest.raises(MeasurementError, match="NVML, energy: GPU is lost"):
@@ -207,7 +211,7 @@ def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_g
     ],
 )
 def test_what_a_gpu_cannot_do_is_told(
-    spoil: Callable[[StandInNvml], StandInNvml], clocks_mhz: tuple[int, ...], said: str, worker: Path, model: Model
+    spoil: Callable[[StandInNvml], StandInNvml], clocks_mhz: tuple[int, ...], said: str, worker: Path, model: MeasuredModel
 ) -> None:
     library = spoil(StandInNvml())
     with pytest.raises(MeasurementError, match=said):

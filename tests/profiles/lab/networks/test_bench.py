@@ -18,7 +18,7 @@ from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
 from jetdvfs.profiles.lab.networks.predictors.estimator import Told, silent
 from jetdvfs.profiles.lab.networks.predictors.loading import ABLATIONS, duplicates
-from jetdvfs.profiles.lab.networks.record import About, Query, Recorder, Sample
+from jetdvfs.profiles.lab.networks.record import MeasuredQuery, NetworkRecorder, Query, RecordContents
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
 
 
@@ -28,7 +28,7 @@ class Constant:
     metrics: tuple[str, ...] = ()
     parameters = 0
 
-    def fit(self, learnt: Sequence[Sample], told: Told = silent) -> None:
+    def fit(self, learnt: Sequence[MeasuredQuery], told: Told = silent) -> None:
         self.metrics = tuple(learnt[0].values)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
@@ -43,7 +43,7 @@ def test_nothing_is_judged_by_what_was_learnt(name: str) -> None:
     learnt, tested = split(given, name)
     assert learnt and tested and len(learnt) + len(tested) == 80
 
-    def traits(of: Sequence[Sample]) -> set[object]:
+    def traits(of: Sequence[MeasuredQuery]) -> set[object]:
         if name == "unseen family":
             return {sample.family for sample in of}
         if name == "unseen board":
@@ -131,7 +131,7 @@ def test_a_run_that_was_stopped_is_gone_on_with(record: Path, tmp_path: Path, ca
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    recorder = Recorder(tmp_path / "record", About("a formula", True, ("latency_ms", "peak_mib")))
+    recorder = NetworkRecorder(tmp_path / "record", RecordContents("a formula", True, ("latency_ms", "peak_mib")))
     for network in measured(24):
         recorder.add(network)
     return tmp_path / "record"

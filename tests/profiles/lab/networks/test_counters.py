@@ -14,8 +14,8 @@ from jetdvfs.profiles.errors import MeasurementError, RecordError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.counters import NsightCompute, read_counters
 from jetdvfs.profiles.lab.networks.predictors.loading import COUNTED
-from jetdvfs.profiles.lab.networks.predictors.trees import Addition, GlobalTrees
-from jetdvfs.profiles.lab.networks.record import About, Recorder, Sample, read_record
+from jetdvfs.profiles.lab.networks.predictors.trees import FeatureAddition, GlobalTrees
+from jetdvfs.profiles.lab.networks.record import MeasuredQuery, NetworkRecorder, RecordContents, read_record
 from jetdvfs.tests.support.profiles.measured_networks import chain, measured, samples
 
 # As Nsight Compute prints its raw page: what it says itself, names, units, two launches.
@@ -120,7 +120,7 @@ def test_nsight_compute_counts_after_warming_up(tmp_path: Path) -> None:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    recorder = Recorder(tmp_path / "record", About("a formula", True, ("latency_ms", "peak_mib")))
+    recorder = NetworkRecorder(tmp_path / "record", RecordContents("a formula", True, ("latency_ms", "peak_mib")))
     for network in measured(12):
         recorder.add(network)
     return tmp_path / "record"
@@ -142,7 +142,7 @@ def test_a_record_takes_counters_of_its_networks_alone(
     assert "Nsight Compute is not installed here" in capsys.readouterr().err
 
 
-def counted_samples() -> list[Sample]:
+def counted_samples() -> list[MeasuredQuery]:
     """Latency in 300 times what one counter counted; the other one says nothing."""
     random = np.random.default_rng(0)
     found = []
@@ -155,7 +155,7 @@ def counted_samples() -> list[Sample]:
 def test_trees_choose_the_counters_that_help() -> None:
     pytest.importorskip("xgboost", reason="grows the trees")
     learnt = counted_samples()
-    made = GlobalTrees("gb", Addition(runs=1, least=0.01), counted=True)
+    made = GlobalTrees("gb", FeatureAddition(runs=1, least=0.01), counted=True)
     made.fit(learnt)
     assert "gpu__time_duration.sum" in made.features and "noise.sum" not in made.features
     assert np.median(np.abs(made.predict(learnt)[:, 0] / [sample.values["latency_ms"] for sample in learnt] - 1)) < 0.05

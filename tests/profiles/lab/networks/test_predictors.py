@@ -12,18 +12,18 @@ from numpy.testing import assert_allclose
 
 from jetdvfs.kernels.graph import graph_of
 from jetdvfs.profiles.errors import RecordError
-from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, Launches, Pmgns, SeerNet, unseen
+from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, LaunchSum, Pmgns, SeerNet, unseen
 from jetdvfs.profiles.lab.networks.predictors.batches import Scalings, make_batch
-from jetdvfs.profiles.lab.networks.predictors.combined import RatesAndLaunches, Searched
+from jetdvfs.profiles.lab.networks.predictors.combined import RandomSearch, RatesAndLaunches
 from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, PERFSEER, PERFSEER_GROUPS, jung_features
 from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator
 from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches
-from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline, Stack
+from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline, StackedEstimator
 from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS
 from jetdvfs.profiles.lab.networks.predictors.operations import NumpyOperations
-from jetdvfs.profiles.lab.networks.predictors.rates import Rates
-from jetdvfs.profiles.lab.networks.predictors.training import TrainingOptions
-from jetdvfs.profiles.lab.networks.predictors.trees import Addition, GlobalTrees
+from jetdvfs.profiles.lab.networks.predictors.rates import RateEstimator
+from jetdvfs.profiles.lab.networks.predictors.training import NetworkTrainingOptions
+from jetdvfs.profiles.lab.networks.predictors.trees import FeatureAddition, GlobalTrees
 from jetdvfs.profiles.lab.networks.record import Query
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
 
@@ -35,7 +35,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Anee(hidden=(8,), own=True, readout="edges", scaling="zscore", costs=False),
     Pmgns(width=16),
     Pmgns(width=16, conv="gcn"),
-    Launches(width=16),
+    LaunchSum(width=16),
 )
 
 
@@ -83,7 +83,7 @@ def test_numpy_predicts_what_pytorch_would(architecture: Architecture) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
 def test_graph_networks_learn(architecture: Architecture) -> None:
     pytest.importorskip("torch", reason="what trains")
-    made = GraphNetwork(architecture, TrainingOptions(epochs=12, batch=16, rate=3e-3), together=True)
+    made = GraphNetwork(architecture, NetworkTrainingOptions(epochs=12, batch=16, rate=3e-3), together=True)
     with pytest.raises(RecordError, match="not fitted"):
         made.predict([])
     made.fit(samples(30))
@@ -111,7 +111,7 @@ def test_launches_that_add_up_are_learnt_from_their_sums_and_hold_for_longer_net
 @pytest.mark.torch
 def test_rates_and_launches_predict_memory_as_rates_do() -> None:
     pytest.importorskip("torch", reason="what trains")
-    made, rates = RatesAndLaunches(networks=1), Rates()
+    made, rates = RatesAndLaunches(networks=1), RateEstimator()
     asked = samples(5, seed=7)
     for one in (made, rates):
         one.fit([dataclasses.replace(sample, values={"peak_mib": sample.values["peak_mib"]}) for sample in samples(30)])
@@ -121,10 +121,10 @@ def test_rates_and_launches_predict_memory_as_rates_do() -> None:
 def test_a_search_takes_its_time_and_the_best_of_what_it_tried() -> None:
     pytest.importorskip("xgboost", reason="grows the trees")
     clock = iter([0.0, 1.0, 2.0, 3.0])
-    made = Searched(GlobalTrees, 2.5, now=lambda: next(clock))
+    made = RandomSearch(GlobalTrees, 2.5, now=lambda: next(clock))
     made.fit(samples(30))
     assert made.settings.startswith("3 trials, rounds ") and made.metrics == ("latency_ms", "peak_mib")
-    plain = Searched(Roofline, 2.5)
+    plain = RandomSearch(Roofline, 2.5)
     plain.fit(samples(10))
     assert not plain.settings  # nothing to search
 
@@ -132,7 +132,7 @@ def test_a_search_takes_its_time_and_the_best_of_what_it_tried() -> None:
 @pytest.mark.torch
 def test_several_metrics_are_trained_together_with_projected_gradients() -> None:
     pytest.importorskip("torch", reason="what trains")
-    options = TrainingOptions(epochs=40, batch=32, rate=3e-3, pcgrad=True)
+    options = NetworkTrainingOptions(epochs=40, batch=32, rate=3e-3, pcgrad=True)
     made = GraphNetwork(SeerNet(width=16), options, together=True)
     made.fit(samples(40))
     assert percent(made, 3) < 25
@@ -148,7 +148,7 @@ def test_trees_learn(method: Any) -> None:
 
 def test_a_stack_learns_what_a_roofline_is_off_by() -> None:
     pytest.importorskip("xgboost", reason="grows the trees")
-    bare, stack = Roofline(), Stack(Roofline(), GlobalTrees("xgb"))
+    bare, stack = Roofline(), StackedEstimator(Roofline(), GlobalTrees("xgb"))
     for made in (bare, stack):
         made.fit(samples(60))
     assert percent(stack, 3) < 30 < percent(bare, 3)
@@ -156,7 +156,7 @@ def test_a_stack_learns_what_a_roofline_is_off_by() -> None:
 
 def test_features_are_added_while_they_help() -> None:
     pytest.importorskip("xgboost", reason="grows the trees")
-    made = GlobalTrees("gb", Addition(runs=2, least=0.01))
+    made = GlobalTrees("gb", FeatureAddition(runs=2, least=0.01))
     made.fit(samples(60))
     assert len(made.features) < 20
     assert percent(made, 3) < 40

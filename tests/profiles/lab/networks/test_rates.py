@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.graph import PerformanceGraph, graph_of
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.errors import RecordError
-from jetdvfs.profiles.lab.networks.predictors.rates import Rates, part_of
-from jetdvfs.profiles.lab.networks.record import Query, Sample
+from jetdvfs.profiles.lab.networks.predictors.rates import RateEstimator, part_of
+from jetdvfs.profiles.lab.networks.record import MeasuredQuery, Query
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
 
 
@@ -38,11 +38,11 @@ def truth(graph: PerformanceGraph, device: Sequence[float]) -> dict[str, float]:
     return {"latency_ms": latency_ms, "peak_mib": 2 + (graph.memory.weight_bytes + moment) / (1 << 20)}
 
 
-def known(count: int, seed: int = 0) -> list[Sample]:
+def known(count: int, seed: int = 0) -> list[MeasuredQuery]:
     return [dataclasses.replace(one, values=truth(one.graph, one.device)) for one in samples(count, seed=seed)]
 
 
-def off(made: Rates, graph: PerformanceGraph) -> NDArray[np.float64]:
+def off(made: RateEstimator, graph: PerformanceGraph) -> NDArray[np.float64]:
     """By what part each metric is off on each device."""
     wanted = np.array([list(truth(graph, device).values()) for device in DEVICES])
     return np.asarray(np.abs(made.predict([Query(graph, device) for device in DEVICES]) / wanted - 1))
@@ -55,7 +55,7 @@ def renamed(network: Network, kind: str) -> PerformanceGraph:
 
 
 def test_rates_that_rule_are_found_and_hold_for_networks_unlike_those_learnt() -> None:
-    made = Rates()
+    made = RateEstimator()
     with pytest.raises(RecordError, match="not fitted"):
         made.predict([])
     made.fit(known(60))
@@ -66,7 +66,7 @@ def test_rates_that_rule_are_found_and_hold_for_networks_unlike_those_learnt() -
 
 
 def test_an_operator_that_no_network_had_takes_the_rates_of_all() -> None:
-    made = Rates()
+    made = RateEstimator()
     made.fit(known(60))
     network = chain("plain", (24,) * 6)
     plain, strange = graph_of(network), renamed(network, "softmax")
@@ -83,7 +83,7 @@ def test_energy_is_least_between_the_clocks_where_it_is_in_truth() -> None:
 
     levels = (100.0, 200.0, 400.0, 800.0, 1600.0)
     asked = samples(20, [(1.0, gflops, 50.0, 32.0) for gflops in levels])
-    made = Rates()
+    made = RateEstimator()
     made.fit([dataclasses.replace(one, values={"energy_mj": energy_mj(one.graph, one.device[1])}) for one in asked])
     graph = graph_of(chain("asked", (40,) * 6))
     swept = made.predict([Query(graph, (1.0, gflops, 50.0, 32.0)) for gflops in levels])[:, 0]

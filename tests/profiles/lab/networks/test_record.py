@@ -21,15 +21,15 @@ from jetdvfs.profiles.lab.measure.gpus import workstation
 from jetdvfs.profiles.lab.networks.campaign import measure_networks
 from jetdvfs.profiles.lab.networks.families import FAMILIES
 from jetdvfs.profiles.lab.networks.gpu_meter import GpuNetworkMeter
-from jetdvfs.profiles.lab.networks.record import About, Recorder, Row, device_features, read_record
+from jetdvfs.profiles.lab.networks.record import NetworkRecorder, RecordContents, RecordRow, device_features, read_record
 from jetdvfs.tests.support.profiles.measured_networks import measured
 from jetdvfs.tests.support.profiles.nvml_stand_in import POWER_W, StandInNvml
 
-ABOUT = About("a formula", True, ("latency_ms", "peak_mib"))
+ABOUT = RecordContents("a formula", True, ("latency_ms", "peak_mib"))
 
 
-def written(folder: Path, count: int) -> Recorder:
-    recorder = Recorder(folder, ABOUT)
+def written(folder: Path, count: int) -> NetworkRecorder:
+    recorder = NetworkRecorder(folder, ABOUT)
     for network in measured(count):
         if network.name not in recorder.done:
             recorder.add(network)
@@ -60,7 +60,7 @@ def test_what_an_interruption_left_half_written_is_made_again(tmp_path: Path, lo
 def test_a_folder_of_another_record_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 1)
     with pytest.raises(RecordError, match="holds a record of a formula"):
-        Recorder(tmp_path, dataclasses.replace(ABOUT, source="something else"))
+        NetworkRecorder(tmp_path, dataclasses.replace(ABOUT, source="something else"))
     with pytest.raises(RecordError, match="jetdvfs-lab networks measure"):
         read_record(tmp_path / "none")
     path = tmp_path / "networks.jsonl.gz"
@@ -92,13 +92,13 @@ def test_a_device_is_told_by_what_its_clocks_come_to() -> None:
 class CountingMeter:
     """Says how many launches a network has; of one family it can say nothing."""
 
-    about = About("launches", True, ("launches",))
+    about = RecordContents("launches", True, ("launches",))
 
-    def rows(self, network: Network, path: Path) -> Sequence[Row]:
+    def rows(self, network: Network, path: Path) -> Sequence[RecordRow]:
         assert path.exists()
         if network.name.startswith("squeezenet"):
             raise MeasurementError("it was squeezed")
-        return [Row("nothing", (1.0, 1.0, 1.0, 1.0), {"launches": float(len(network.launches))})]
+        return [RecordRow("nothing", (1.0, 1.0, 1.0, 1.0), {"launches": float(len(network.launches))})]
 
 
 @pytest.mark.torch

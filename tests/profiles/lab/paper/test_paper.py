@@ -8,19 +8,19 @@ import pytest
 
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.profiles.adapt.measurements import TABLES, Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import TABLES, MeasurementRows, Measurements
 from jetdvfs.profiles.board import ChipRates
 from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.steps import fixed_configurations
-from jetdvfs.profiles.lab.paper.accuracy import Accuracy, Compared, mean_of
+from jetdvfs.profiles.lab.paper.accuracy import PredictionComparison, PredictionErrors, mean_of
 from jetdvfs.profiles.lab.paper.observed import observed
 from jetdvfs.profiles.lab.paper.published import MEANS, TABLE_4, TABLE_5, TABLE_6, TABLE_7
 from jetdvfs.profiles.lab.paper.rotation import KernelRows, middle
-from jetdvfs.profiles.lab.paper.specialised import Specialised, improvement, one_against_many
+from jetdvfs.profiles.lab.paper.specialised import SingleNetworkModel, improvement, one_against_many
 from jetdvfs.profiles.lab.paper.study import some_of
 from jetdvfs.profiles.lab.paper.variability import (
-    Differences,
+    DistributionTests,
     anderson_darling,
     differing,
     kolmogorov_smirnov,
@@ -39,17 +39,17 @@ TANH = KernelInvocation("tanh", "", (SHAPE,), SHAPE, "float32", {}, 256, 2048)
 NETWORK = Network("three", (), (RELU, TANH, RELU))
 
 
-def compared(predicted: list[float], truth: list[float]) -> Compared:
-    return Compared(np.array(predicted), np.array(truth), np.zeros(len(truth), np.int64))
+def compared(predicted: list[float], truth: list[float]) -> PredictionComparison:
+    return PredictionComparison(np.array(predicted), np.array(truth), np.zeros(len(truth), np.int64))
 
 
-def rows(*each: tuple[int, int, int, float]) -> Rows:
+def rows(*each: tuple[int, int, int, float]) -> MeasurementRows:
     what, node, configuration, value = zip(*each, strict=True)
-    return Rows(np.array(what), np.array(node), np.array(configuration), np.array(value, np.float64))
+    return MeasurementRows(np.array(what), np.array(node), np.array(configuration), np.array(value, np.float64))
 
 
-def record(**tables: Rows) -> Measurements:
-    none = {name: Rows.joined(()) for name in TABLES}
+def record(**tables: MeasurementRows) -> Measurements:
+    none = {name: MeasurementRows.joined(()) for name in TABLES}
     return Measurements("bench", "", 45.0, ("ALL",), (RELU, TANH), (), (NETWORK,), {**none, **tables}, device=DEVICE)
 
 
@@ -80,7 +80,7 @@ def test_convolutions_count_half_as_networks_own_and_others_as_random_ones_alone
 @pytest.mark.parametrize(
     ("name", "printed"), [("table-4", TABLE_4), ("table-5", TABLE_5), ("table-6", TABLE_6), ("table-7", TABLE_7)]
 )
-def test_the_papers_last_rows_are_the_means_of_those_before_them(name: str, printed: dict[str, Accuracy]) -> None:
+def test_the_papers_last_rows_are_the_means_of_those_before_them(name: str, printed: dict[str, PredictionErrors]) -> None:
     means = mean_of(list(printed.values()))
     assert means.within == pytest.approx(MEANS[name].within, abs=0.02) and len(printed) in (8, 10)
     assert means.rmse == pytest.approx(MEANS[name].rmse, rel=0.02, abs=0.005)
@@ -126,7 +126,7 @@ def test_samples_that_do_not_overlap_differ_as_often_as_one_order_of_all_says() 
 
 
 def test_equal_observations_differ_from_nothing() -> None:
-    assert differing([np.ones(5), np.ones(5)]) == Differences((1, 0), (1, 0))
+    assert differing([np.ones(5), np.ones(5)]) == DistributionTests((1, 0), (1, 0))
 
 
 def test_a_spread_is_of_medians_about_their_median_and_of_each_board_about_its_own() -> None:
@@ -135,14 +135,14 @@ def test_a_spread_is_of_medians_about_their_median_and_of_each_board_about_its_o
     (found,) = spreads(record(fixed_network_ms=table))
     assert found.reference == 100.0 and found.range_percent == pytest.approx(20.0)
     assert found.boards[1] == pytest.approx([9.0, 10.0, 11.0]) and found.within[0] == pytest.approx([-2.0, 0.0, 2.0])
-    assert found.over_boards == Differences((0, 0), (0, 0))  # three observations of a board are too few to test
+    assert found.over_boards == DistributionTests((0, 0), (0, 0))  # three observations of a board are too few to test
 
 
 def test_boards_that_differ_are_found_and_halves_of_one_board_are_not() -> None:
     random = np.random.default_rng(0)
     table = rows(*((0, node, 5, 100.0 + 3 * node + random.normal()) for node in range(3) for _ in range(30)))
     (found,) = spreads(record(fixed_network_ms=table))
-    assert found.over_boards == Differences((1, 1), (3, 3)) and found.within_boards == Differences((3, 0), (3, 0))
+    assert found.over_boards == DistributionTests((1, 1), (3, 3)) and found.within_boards == DistributionTests((3, 0), (3, 0))
 
 
 def test_latency_over_the_grid_is_the_median_of_boards_in_the_order_of_the_clocks() -> None:
@@ -192,7 +192,7 @@ def test_the_lowest_configuration_in_common_is_not_at_the_slowest_cpu_clock() ->
     assert fixed_configurations(single) == (0,)
 
 
-def laws(nodes: dict[int, float]) -> Rows:
+def laws(nodes: dict[int, float]) -> MeasurementRows:
     """Boards that take so many times what a law of the clocks says."""
     random = np.random.default_rng(1)
     each = []
@@ -208,7 +208,7 @@ def laws(nodes: dict[int, float]) -> Rows:
 def test_a_model_of_one_network_learns_what_the_clocks_do() -> None:
     pytest.importorskip("xgboost", reason="trees are XGBoost's")
     known, strange = laws({0: 1.0, 1: 1.0}), laws({2: 1.0})
-    error = np.abs(Specialised(known, GRID).predict(strange.configuration) / strange.value - 1)
+    error = np.abs(SingleNetworkModel(known, GRID).predict(strange.configuration) / strange.value - 1)
     assert error.mean() < 0.03
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.cost.totals import Shares
-from jetdvfs.profiles.lab.train.common_error import Observation, fit_shares, squared_parts
+from jetdvfs.kernels.cost.totals import BottleneckShares
+from jetdvfs.profiles.lab.train.common_error import ObservedErrors, fit_shares, squared_parts
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu, view
 
 NETWORKS = (
@@ -19,7 +19,7 @@ NETWORKS = (
 COST = board(host_us=(0, 10_000, 0))
 
 
-def observed(shares: Shares, trials: int = 3000, seed: int = 0) -> list[Observation]:
+def observed(shares: BottleneckShares, trials: int = 3000, seed: int = 0) -> list[ObservedErrors]:
     """What networks show whose host, computation and memory traffic are each off by a random factor of its own."""
     rng = np.random.default_rng(seed)
     found = []
@@ -27,20 +27,22 @@ def observed(shares: Shares, trials: int = 3000, seed: int = 0) -> list[Observat
         parts, _ = squared_parts(one, COST)
         factors = rng.normal(0, 1, (trials, 3)) * [shares.host, shares.compute, shares.memory]
         error = factors @ np.sqrt(parts)
-        found.append(Observation(error.ravel(), np.zeros(error.size), np.tile(parts, (1, trials))))
+        found.append(ObservedErrors(error.ravel(), np.zeros(error.size), np.tile(parts, (1, trials))))
     return found
 
 
-@pytest.mark.parametrize("shares", [Shares(0.05, 0.02, 0.1), Shares(0.1, 0.0, 0.03), Shares()])
-def test_the_shares_that_made_the_errors_are_found(shares: Shares) -> None:
+@pytest.mark.parametrize("shares", [BottleneckShares(0.05, 0.02, 0.1), BottleneckShares(0.1, 0.0, 0.03), BottleneckShares()])
+def test_the_shares_that_made_the_errors_are_found(shares: BottleneckShares) -> None:
     fitted = fit_shares(observed(shares))
     for name in ("host", "compute", "memory"):
         assert getattr(fitted, name) == pytest.approx(getattr(shares, name), rel=0.1, abs=0.003)
 
 
 def test_what_kernels_explain_is_not_counted_again() -> None:
-    explained = [Observation(one.error, one.error**2, one.parts) for one in observed(Shares(0.1, 0.1, 0.1), trials=50)]
-    assert fit_shares(explained) == Shares()
+    explained = [
+        ObservedErrors(one.error, one.error**2, one.parts) for one in observed(BottleneckShares(0.1, 0.1, 0.1), trials=50)
+    ]
+    assert fit_shares(explained) == BottleneckShares()
 
 
 def test_the_parts_are_those_of_the_whole() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels.cost.board import UNSCALED, BoardCost
-from jetdvfs.kernels.cost.engines import EngineRates, Engines
+from jetdvfs.kernels.cost.engines import EngineCosts, EngineRates
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import LaunchFloor
 from jetdvfs.kernels.cost.totals import NO_SHARES
 from jetdvfs.kernels.network import Network
-from jetdvfs.profiles.adapt.measurements import Rows
+from jetdvfs.profiles.adapt.measurements import MeasurementRows
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import UNSEEN_BOARD_ENGINE, Manifest
@@ -55,7 +55,7 @@ def measured(cost: BoardCost, noise: float = 0.0) -> Sequence[NetworkMeasurement
 
 
 def test_the_factors_that_made_measurements_are_found_in_them() -> None:
-    rates = Engines({"float32": TRUE}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
+    rates = EngineCosts({"float32": TRUE}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
     for noise, near in ((0.0, 0.01), (0.002, 0.1)):
         found = fit_rates(COST, measured(replace(COST, engines=rates), noise))
         for name, factor in vars(TRUE).items():
@@ -68,9 +68,9 @@ def test_starts_are_taken_apart_into_what_each_kernel_costs_and_the_rest() -> No
     rows, launches = [], []
     for count in (10, 60, 200):
         us = 20.0 + 40_000 / cpu_mhz + count * (1.0 + 1000 / cpu_mhz)
-        rows.append(Rows(np.zeros(len(flat), np.int64), np.zeros(len(flat), np.int64), flat, us))
+        rows.append(MeasurementRows(np.zeros(len(flat), np.int64), np.zeros(len(flat), np.int64), flat, us))
         launches.append(np.full(len(flat), count))
-    found = fit_start(board().host, Rows.joined(rows), np.concatenate(launches), GRID)
+    found = fit_start(board().host, MeasurementRows.joined(rows), np.concatenate(launches), GRID)
     assert found.knows("engine") and not found.knows("graph")
     levels = GRID.levels_mhz()
     start, each = (of("engine", levels[0], levels[2])[:, 0] for of in (found.start_us, found.handing_us))

@@ -8,7 +8,7 @@ import pytest
 
 from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.profiles.adapt.measurements import TABLES, Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import TABLES, MeasurementRows, Measurements
 from jetdvfs.profiles.board import ChipRates
 from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.lab.train.left_out import whole_networks
@@ -20,11 +20,11 @@ def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]], kernel_
     networks = tuple(Network(name, (), (launch,)) for name in ("a", "b", "c"))
     device = Device("made", FrequencyGrid(cpu_khz, (10**9,), (10**9,)), ChipRates({"float32": 1.0}, 1.0))
     none = np.zeros(3, np.int64)
-    tables = {name: Rows.joined(()) for name in TABLES} | {
-        "network_ms": Rows(np.arange(3), none, none, np.array([2.0, 3.0, 4.0]))
+    tables = {name: MeasurementRows.joined(()) for name in TABLES} | {
+        "network_ms": MeasurementRows(np.arange(3), none, none, np.array([2.0, 3.0, 4.0]))
     }
     if kernel_ms:
-        tables["kernel_ms"] = Rows(none[:1], none[:1], none[:1], np.array([kernel_ms]))
+        tables["kernel_ms"] = MeasurementRows(none[:1], none[:1], none[:1], np.array([kernel_ms]))
     about = {"reference_ms": references} if references else {}
     return Measurements("made", "", 40.0, (), (launch,), (), networks, tables, device=device, environment=about)
 

@@ -14,7 +14,7 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.network import KernelInvocation
-from jetdvfs.profiles.adapt.measurements import Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import MeasurementRows, Measurements
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.lab.measure.campaign import CampaignSize, plan_campaign
 from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
@@ -75,7 +75,7 @@ def test_what_timing_adds_may_be_nothing_at_high_clocks() -> None:
     cpu, gpu, _ = np.unravel_index(flat, GRID.shape)
     cpu_mhz, gpu_mhz, _ = GRID.levels_mhz()
     true = np.maximum(-8.0 + 8_000 / cpu_mhz[cpu] + 600 / gpu_mhz[gpu], 0.0)
-    rows = Rows(np.zeros(3000, np.int64), np.zeros(3000, np.int64), flat, true + 0.1 * rng.standard_normal(3000))
+    rows = MeasurementRows(np.zeros(3000, np.int64), np.zeros(3000, np.int64), flat, true + 0.1 * rng.standard_normal(3000))
     a, b, c = fit_timing_us(rows, GRID)
     np.testing.assert_allclose(np.maximum(a + b / cpu_mhz[cpu] + c / gpu_mhz[gpu], 0.0), true, atol=0.3)
     assert fit_timing_us(rows.where(np.zeros(3000, np.bool_)), GRID) == (0.0, 0.0, 0.0)

@@ -15,10 +15,10 @@ from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.guesses import UNMODELLED_SIGMA
 from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
-from jetdvfs.kernels.cost.region import Pair
+from jetdvfs.kernels.cost.region import ModelPair
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network
-from jetdvfs.profiles.adapt.measurements import Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import MeasurementRows, Measurements
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.files import BoardArrays
 from jetdvfs.profiles.errors import MeasurementError
@@ -44,7 +44,7 @@ from jetdvfs.profiles.lab.train.host_fit import (
     fit_issue_time,
     fit_leakage,
 )
-from jetdvfs.profiles.lab.train.inside import Inside
+from jetdvfs.profiles.lab.train.inside import NetworkFactors
 from jetdvfs.profiles.lab.train.kernel_models import FEW_KERNELS, Recipe, TrainingOptions, table_of
 from jetdvfs.profiles.lab.train.making import bundle_from_record, write_bundle
 from jetdvfs.profiles.lab.train.region_fit import fit_region
@@ -105,7 +105,7 @@ def trained_cost(measurements: Measurements) -> BoardCost:
     return board_cost(measurements, BOARD, train_all(measurements, BOARD, NETWORKS, KINDS, OPTIONS, quiet))
 
 
-def same(left: Rows, right: Rows) -> bool:
+def same(left: MeasurementRows, right: MeasurementRows) -> bool:
     return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in ("what", "node", "configuration", "value"))
 
 
@@ -173,12 +173,12 @@ def test_host_costs_and_idle_power_are_recovered(measurements: Measurements) -> 
     assert active == pytest.approx(np.full(29, mean * HOST_ACTIVE_MW), rel=1e-3)
 
 
-def issued(us: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]) -> Rows:
+def issued(us: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]) -> MeasurementRows:
     """What issuing a call takes everywhere on the grid, of CPU and memory clock in MHz."""
     everywhere = np.arange(BOARD.grid.size)
     cpu_mhz, _, emc_mhz = clocks_mhz(everywhere, BOARD.grid)
     none = np.zeros(BOARD.grid.size, np.int64)
-    return Rows(none, none, everywhere, us(cpu_mhz, emc_mhz))
+    return MeasurementRows(none, none, everywhere, us(cpu_mhz, emc_mhz))
 
 
 def test_that_slow_cores_hide_a_part_of_each_miss_is_found() -> None:
@@ -306,7 +306,7 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
         "large",
     }
     assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
-    cost = board_cost(measurements, BOARD, trained, uncertainty, inside=Inside(waiting=0.2))
+    cost = board_cost(measurements, BOARD, trained, uncertainty, inside=NetworkFactors(waiting=0.2))
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
     manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs-lab train", {"tool": "1"}, cost)
     assert manifest.simulated and manifest.silicon_version == "synthetic" and manifest.nodes == SIZE.nodes
@@ -326,11 +326,11 @@ def test_what_a_model_errs_beyond_what_it_was_trained_on_is_found_by_leaving_it_
     pytest.importorskip("xgboost", reason="training needs xgboost")
     models = train_all(measurements, BOARD, NETWORKS, ("relu",), OPTIONS, quiet)["relu"]
     familiar = {launch.signature for whole in NETWORKS for launch in whole.launches}
-    region = fit_region(measurements, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01))
+    region = fit_region(measurements, BOARD, models, OPTIONS, familiar, ModelPair(0.01, 0.01))
     # All kernels are of one form and variety, so that nothing is known of others.
     assert set(region.spans) == {"1 tensors"}
     assert set(region.kinds) == {"relu"}
-    assert region.kind_sigma == region.form_sigma == region.variety_sigma == Pair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
+    assert region.kind_sigma == region.form_sigma == region.variety_sigma == ModelPair(UNMODELLED_SIGMA, UNMODELLED_SIGMA)
     assert 0 < region.doubling_sigma.time < UNMODELLED_SIGMA
 
 
@@ -348,7 +348,7 @@ def test_what_a_model_errs_for_kinds_that_it_was_not_trained_on_is_found_by_leav
     for tables in (measurements.tables, {**measurements.tables, "kernel_ms": slow}):
         record = replace(measurements, invocations=tuple(calls), tables=tables)
         models = train_all(record, BOARD, NETWORKS, (ELEMENTWISE,), OPTIONS, quiet)[ELEMENTWISE]
-        found.append(fit_region(record, BOARD, models, OPTIONS, familiar, Pair(0.01, 0.01)))
+        found.append(fit_region(record, BOARD, models, OPTIONS, familiar, ModelPair(0.01, 0.01)))
     alike, unlike = found
     assert set(alike.kinds) == {"add", "neg", "relu"} and alike.kinds["neg"] == {"float32": len(few)}
     assert unlike.kind_sigma.time > 2 * alike.kind_sigma.time

@@ -15,7 +15,7 @@ from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.adapt.adapting import bundle_adapted, disagreement
-from jetdvfs.profiles.adapt.measurements import TABLES, Measurements, Rows
+from jetdvfs.profiles.adapt.measurements import TABLES, MeasurementRows, Measurements
 from jetdvfs.profiles.adapt.prior import adapted, by_factors, prior_of
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
@@ -33,7 +33,7 @@ NETWORKS = tuple(map(reference_network, ("resnet18", "mobilenet_v2", "squeezenet
 def record(count: int, networks: int = 3) -> Measurements:
     """Networks of a simulated Orin Nano at random configurations."""
     meter, random = TwinMeter(Silicon(2, BOARD.name), 1), np.random.default_rng(1)
-    tables = {name: Rows.joined([]) for name in TABLES}
+    tables = {name: MeasurementRows.joined([]) for name in TABLES}
     for what, network in enumerate(NETWORKS[:networks]):
         flat = random.choice(BOARD.grid.size, count, replace=False)
         configurations = [
@@ -42,8 +42,8 @@ def record(count: int, networks: int = 3) -> Measurements:
         rails = meter.network_rails_mw(network, configurations)
         power = np.sum([rails[rail] for rail in BOARD.energy_rails], axis=0)
         for name, value in (("network_ms", meter.network_latency_ms(network, configurations)), ("network_mw", power)):
-            rows = Rows(np.full(count, what), np.zeros(count, np.int64), flat, value)
-            tables[name] = Rows.joined([tables[name], rows])
+            rows = MeasurementRows(np.full(count, what), np.zeros(count, np.int64), flat, value)
+            tables[name] = MeasurementRows.joined([tables[name], rows])
     return Measurements(BOARD.name, "orin-nano-8gb-2", 45.0, BOARD.energy_rails, (), (), NETWORKS[:networks], tables)
 
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_adapted_is_told(tmp_path: Path) -> None:
     first = bundle_adapted(PRIOR, record(4, networks=1), "one", "command", tmp_path / "one")
     with pytest.raises(BundleError, match="was carried itself; valid: agx-orin-64gb-sim"):
         bundle_adapted(first, record(4, networks=1), "two", "command", tmp_path / "two")
-    nothing = replace(record(4), tables={name: Rows.joined([]) for name in TABLES})
+    nothing = replace(record(4), tables={name: MeasurementRows.joined([]) for name in TABLES})
     with pytest.raises(MeasurementError, match="no network with known launches"):
         bundle_adapted(PRIOR, nothing, "two", "command", tmp_path / "two")
 

@@ -16,15 +16,15 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.one_twin import measure_twin, one_board_size, plan_twin
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
-from jetdvfs.profiles.lab.train.tuned import Found, Tried, Tuned, smallest
-from jetdvfs.profiles.lab.train.tuning import Search, Space, problem_of, tune
+from jetdvfs.profiles.lab.train.tuned import TriedRecipe, TunedRecipe, TunedRecipes, smallest
+from jetdvfs.profiles.lab.train.tuning import SearchSettings, SearchSpace, problem_of, tune
 from jetdvfs.profiles.reference import reference_network
 
 pytest.importorskip("optuna", reason="tuning needs optuna")
 pytest.importorskip("xgboost", reason="training needs xgboost")
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
 
-BOARD, SPACE = "agx-xavier", Space(rounds=(4, 36), max_depth=(2, 4))
+BOARD, SPACE = "agx-xavier", SearchSpace(rounds=(4, 36), max_depth=(2, 4))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def search(record: Path, client: Any, folder: Path, trials: int) -> Tuned:
-    what = Search(record, folder / "study.db", trials, ("conv2d",), loss=0.05, space=SPACE, folds=2)
+def search(record: Path, client: Any, folder: Path, trials: int) -> TunedRecipes:
+    what = SearchSettings(record, folder / "study.db", trials, ("conv2d",), loss=0.05, space=SPACE, folds=2)
     return tune(what, client.get_executor(), 2)
 
 
@@ -72,7 +72,7 @@ def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Pa
         assert found.error <= 1.05 * found.best_error and found.leaves <= found.best_leaves
         assert SPACE.max_depth[0] <= found.recipe.max_depth <= SPACE.max_depth[1]
     second.save(tmp_path / "recipes.json")
-    recipes = Tuned.load(tmp_path / "recipes.json").recipes()
+    recipes = TunedRecipes.load(tmp_path / "recipes.json").recipes()
     assert recipes["conv2d power"] == (second.models["conv2d"]["power"].recipe,)
     measured = Measurements.load(record)
     options = TrainingOptions({"": (Recipe(6, 0.1),), **recipes})
@@ -82,11 +82,11 @@ def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Pa
 
 
 def test_the_smallest_model_within_the_loss_is_chosen() -> None:
-    def tried(error: float, leaves: float) -> Tried:
-        return Tried(Recipe(6, 0.1), error, leaves)
+    def tried(error: float, leaves: float) -> TriedRecipe:
+        return TriedRecipe(Recipe(6, 0.1), error, leaves)
 
     best, near, far = tried(0.100, 5000), tried(0.101, 800), tried(0.12, 10)
-    assert smallest([best, near, far], 0.02, 9, 6) == Found(near.recipe, 0.101, 0.100, 800, 5000, 9, 6)
+    assert smallest([best, near, far], 0.02, 9, 6) == TunedRecipe(near.recipe, 0.101, 0.100, 800, 5000, 9, 6)
     assert smallest([best, near, far], 0.0, 9, 6).leaves == 5000
     assert smallest([best, near, far], 0.5, 9, 6).leaves == 10
 
@@ -129,4 +129,4 @@ def test_what_cannot_be_searched_is_one_line(
 def test_a_file_of_something_else_is_no_recipes(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(MeasurementError, match="no recipes that 'jetdvfs-lab tune' wrote"):
-        Tuned.load(tmp_path / "other.json")
+        TunedRecipes.load(tmp_path / "other.json")

@@ -13,7 +13,7 @@ from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
 from jetdvfs.profiles.lab.measure.sized_kernels import kernel_of
-from jetdvfs.profiles.lab.measure.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Draw, Variations
+from jetdvfs.profiles.lab.measure.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Variations, VariationShares
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS
 from jetdvfs.tests.support.profiles.analytic import network
@@ -114,7 +114,7 @@ def test_no_network_that_is_left_out_is_trained_on() -> None:
 def test_of_many_products_some_are_of_sizes_that_people_choose() -> None:
     """Round widths and depths, as many rows as a power of two: among few they are rare."""
 
-    def usual(draw: Draw) -> float:
+    def usual(draw: VariationShares) -> float:
         calls = [call for call in Variations(trained_networks(), 3, draw).draw("matmul", 1000) if len(call.inputs) == 1]
         rows = [int(call.params["m"] or 1) for call in calls]  # type: ignore[arg-type]
         round_ones = [

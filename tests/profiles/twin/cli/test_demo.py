@@ -18,7 +18,7 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.cli.demo import Run, applied_plan, clock_files, offered
+from jetdvfs.profiles.twin.cli.demo import DemoRun, applied_plan, clock_files, offered
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 
@@ -89,7 +89,7 @@ def test_the_pictures_show_the_plans_of_the_table(shown: dict[str, Any]) -> None
     """The daemon plans within its own limits and for a die temperature of its own; a picture has the same clocks and energy."""
     cost = load_bundle("agx-xavier-sim").cost
     for figures in (run for run in shown["runs"] if run["met"] is not None):
-        run = Run(**{**figures, "configuration": FrequencyConfiguration(**figures["configuration"])})
+        run = DemoRun(**{**figures, "configuration": FrequencyConfiguration(**figures["configuration"])})
         predicted = surface(reference_network(run.network), cost)
         if run.temperature_c is not None:
             predicted = predicted.warmed(run.temperature_c)

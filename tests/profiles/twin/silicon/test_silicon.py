@@ -18,7 +18,7 @@ from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.lab.measure.sampling import MOST_ELEMENTS, MOST_MACS, Sampler, random_configurations
 from jetdvfs.profiles.lab.paper.published import PAPER, TOLERANCE, measure
 from jetdvfs.profiles.reference import reference_names, reference_network
-from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, Irregular, load_chip
+from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, LibraryUnevenness, load_chip
 from jetdvfs.profiles.twin.silicon.silicon import LAUNCH_QUEUE, Silicon, execute
 from jetdvfs.tests.support.paths import ROOT, SHARED_DATA
 
@@ -50,7 +50,7 @@ def pointwise(kind: str, elements: int) -> KernelInvocation:
 def even() -> Chip:
     """A chip whose library takes no better choice for one shape than for its neighbours."""
     chip = load_chip("agx-xavier")
-    alike = {kind: Irregular(0.0, 0.0, 0.0, 0.0) for kind in chip.detail.irregular}
+    alike = {kind: LibraryUnevenness(0.0, 0.0, 0.0, 0.0) for kind in chip.detail.irregular}
     return dataclasses.replace(chip, detail=dataclasses.replace(chip.detail, irregular=alike))
 
 

@@ -13,7 +13,7 @@ from jetdvfs.profiles.board import list_boards, load_board
 from jetdvfs.profiles.lab.compare.fit import product
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.reference import reference_network
-from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, Irregular, load_chip
+from jetdvfs.profiles.twin.silicon.chip import Chip, Clocks, LibraryUnevenness, load_chip
 from jetdvfs.profiles.twin.silicon.irregular import mixed, seeds, spread, uniform
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 
@@ -27,7 +27,7 @@ def top(board: str) -> Clocks:
 def even(board: str = "agx-xavier") -> Chip:
     """A chip whose library takes no better choice for one shape than for its neighbours."""
     chip = load_chip(board)
-    alike = {kind: Irregular(0.0, 0.0, 0.0, 0.0) for kind in chip.detail.irregular}
+    alike = {kind: LibraryUnevenness(0.0, 0.0, 0.0, 0.0) for kind in chip.detail.irregular}
     return replace(chip, detail=replace(chip.detail, irregular=alike))
 
 
