@@ -30,20 +30,20 @@ from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService, SharedWait
 from .leases.board.status import beside_others, status
 from .leases.default import DEFAULT_APP
-from .leases.learning.correcting import SurfaceCorrector
 from .leases.learning.learner import Learner
-from .leases.learning.memory import ObservationStore, ProgramKey
+from .leases.learning.observation_store import ObservationStore, ProgramKey
 from .leases.learning.progress import LeaseProgress
+from .leases.learning.surface_corrector import SurfaceCorrector
 from .leases.lease import Holder, Lease, find
-from .leases.proposals import ModeProposals
+from .leases.mode_proposals import ModeProposals
 from .planning.lease_plan import LeasePlan, PlanRequest
 from .planning.limits import BoardConstraints, Limits
 from .planning.plan import Caveats, Planning
-from .planning.settling import warmth_of
 from .planning.targets import BatteryLifeTarget, TargetFigures, check_phase, listing, parse_target
+from .planning.thermal_state import warmth_of
 from .surfaces import LoadedNetwork, Surfaces
+from .system.decision_log import DecisionLog
 from .system.journal import TROUBLE, fields
-from .system.record import DecisionLog
 from .wire.calls import ADMIN, PUBLIC
 from .wire.hold_request import HoldRequest
 from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
@@ -399,7 +399,7 @@ class Api:
             raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._context.surfaces.profile
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
-        from .leases.learning.unpredicted import UnpredictedProgram  # most leases are for networks
+        from .leases.learning.unpredicted_program import UnpredictedProgram  # most leases are for networks
 
         wish = self._wish(surface, request, "")
         key = ProgramKey(session.peer.uid, printable(request.app or process_name(session.peer)))

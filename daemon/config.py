@@ -45,7 +45,7 @@ from .hardware.clocks.clusters import Clusters
 from .leases.demand.floors import FloorRules
 from .planning.limits import ClockLimits
 from .planning.targets import parse_target
-from .system.layers import ConfigLayers, Remark, read_stack
+from .system.config_layers import ConfigLayers, Remark, read_stack
 
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from .wire.kept import PersistentLease
+from .wire.persistent_lease import PersistentLease
 
 __all__ = ["frame", "hold", "timed"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..profiles.timing import SystemClock
 from .hardware.baseline import BaselineKeeper
+from .hardware.baseline.held_clocks import HeldClocksReport
 from .hardware.baseline.record import Marker
-from .hardware.baseline.stock import HeldClocksReport
 from .hardware.files import Files
 from .hardware.hardware import Hardware
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME

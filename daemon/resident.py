@@ -35,19 +35,19 @@ from .leases.board.service import BoardService
 from .leases.board.slowdown import EventCounters
 from .leases.board.thread import STUCK_S
 from .leases.budgets.budgets import PowerBudgets
-from .leases.budgets.ceiling import FILE_NAME as DRAWN_FILE
-from .leases.budgets.ceiling import MeanPowerFile
+from .leases.budgets.temperature_ceiling import FILE_NAME as DRAWN_FILE
+from .leases.budgets.temperature_ceiling import MeanPowerFile
 from .leases.controller import Controller
 from .leases.default import DEFAULT_APP
 from .leases.demand.demand import DemandMonitor
 from .leases.demand.floors import FloorRules
-from .leases.learning.memory import ObservationStore
+from .leases.learning.observation_store import ObservationStore
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder
 from .system import notify
+from .system.decision_log import DecisionLog
 from .system.folders import make_trusted, runtime_base
 from .system.journal import LogQuota, RepeatedLog, task_failures
-from .system.record import DecisionLog
 from .system.rivals import find_rivals, who_sets
 from .system.signals import RELOADING, Signals
 from .system.sleep import SleepDetector, since_boot
@@ -66,7 +66,7 @@ from .wire.serving.server import UNCHANGED, Server, ServerLimits, listening
 from .worker.workers import Workers, WorkerSettings
 
 if TYPE_CHECKING:
-    from .wire.kept import PersistentLease
+    from .wire.persistent_lease import PersistentLease
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Resident:
                 request = HoldRequest(target=wanted.target, fps=wanted.fps, confidence=wanted.confidence, app=DEFAULT_APP)
                 request = replace(request, reason=f"default: {wanted}, while no other lease is held")
                 path = self._public.getsockname()
-                from .wire.kept import PersistentLease  # seldom needed
+                from .wire.persistent_lease import PersistentLease  # seldom needed
 
                 try:
                     kept = PersistentLease(

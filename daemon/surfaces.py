@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, FrameOverhead
-from ..kernels.stored import Stamp
+from ..kernels.stored_files import Stamp
 from ..kernels.surface import Surface
 from ..kernels.units import METHODS
 from ..profiles.bundle.identity import read_identity

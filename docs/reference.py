@@ -28,7 +28,7 @@ FACES = (
     "daemon.notebook",
     "daemon.qos",
     "daemon.wire.client",
-    "daemon.wire.kept",
+    "daemon.wire.persistent_lease",
     "daemon.planning.plan",
     "daemon.planning.targets",
     "daemon.errors",

@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 
 from .boundary import Boundary
 from .budget import Account, Budget
-from .declared import OpenSizes, resolved
+from .declared_inputs import OpenSizes, resolved
 from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported.program import GRAPH_ENTRIES, ExportedProgram
 from .folder import model_file
-from .foreign import refuse_foreign, refuse_foreign_archive
+from .foreign_formats import refuse_foreign, refuse_foreign_archive
 from .language.gguf import MAGIC, read_gguf
 from .language.launches import network_of
 from .language.model import of_gguf

@@ -19,7 +19,7 @@ from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
-from .stored import check_npz, replacing
+from .stored_files import check_npz, replacing
 from .units import AXES
 
 T = TypeVar("T", "Guess", "UnmodelledKind")

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ...kernels.stored import replacing
+from ...kernels.stored_files import replacing
 from ...kernels.text import printable, valid_instead
 from ...kernels.units import AXES
 from ...profiles.board import list_boards, load_board
@@ -31,7 +31,7 @@ from ..errors import DaemonError, InputError, UsageError
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..profile import find_profile
-from ..system.layers import Remark
+from ..system.config_layers import Remark
 from .output import print_json
 
 _HEAD = """\

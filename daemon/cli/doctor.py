@@ -27,7 +27,7 @@ from ..config import DEFAULT_PATH, INSTALLED_GROUP, ConfigReading, Members, read
 from ..errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
 from ..hardware.axes import title
 from ..hardware.baseline import BaselineStore
-from ..hardware.clocks.emc_ways import NOT_MOUNTED
+from ..hardware.clocks.emc_interfaces import NOT_MOUNTED
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import LOCKED, Hardware
 from ..hardware.jetson_stats import connect

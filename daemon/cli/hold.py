@@ -31,7 +31,7 @@ from ..errors import LeaseEnded, UsageError
 from ..planning.targets import parse_target
 from ..wire.client import Client
 from ..wire.hold_request import HoldRequest
-from ..wire.kept import PersistentLease
+from ..wire.persistent_lease import PersistentLease
 from . import output
 from .children import ENDING, NEVER_RAN, refused, run_command
 from .server_metrics import check_url, reported

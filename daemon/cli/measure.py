@@ -33,7 +33,7 @@ from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..hardware.sensors.energy import PowerTrace
 from ..hardware.sensors.sensors import Sensors
-from ..wire.reports import COUNTED
+from ..wire.reporter import COUNTED
 from .children import ENDING, refused, run_command
 from .output import table
 

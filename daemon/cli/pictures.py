@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import KernelInvocation, Network
-from ...kernels.stored import replacing
+from ...kernels.stored_files import replacing
 from ...kernels.surface import Surface
 from ...kernels.text import needing, printable
 from ..arguments import named_file

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...kernels.stored import replacing
+from ...kernels.stored_files import replacing
 from ..errors import NoDaemon, UsageError
 from ..wire.client import Client
 from .output import is_old

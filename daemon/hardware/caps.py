@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...profiles.board import BoardDescription
 from .axes import TITLES, FixedAxis
-from .offered import OfferedLevels, mode_limits
+from .offered_levels import OfferedLevels, mode_limits
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ...profiles.timing import Clock, SystemClock
 from ..errors import DaemonError, HardwareBusy, HardwareRefused
-from .patience import BoundedCalls, retried
+from .bounded_calls import BoundedCalls, retried
 
 WriteObserver = Callable[[str, str], None]
 T = TypeVar("T")

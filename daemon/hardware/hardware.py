@@ -15,7 +15,7 @@ from ...kernels.text import valid_instead
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ...profiles.timing import Clock
 from ..errors import DaemonError, HardwareHangs, HardwareRefused, NotOffered, UsageError
-from .applied import AppliedSetting, outcome
+from .applied_setting import AppliedSetting, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
 from .baseline.record import Marker
@@ -27,7 +27,7 @@ from .clocks.driver import OthersValue, Reading, effective
 from .clocks.emc import EmcClock
 from .files import Files
 from .identity import BoardIdentity, described_boards, identify, read_identity
-from .offered import OfferedLevels, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
+from .offered_levels import OfferedLevels, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
 from .power_modes import RunningModes
 from .sensors.engines import EngineClocks
 from .sensors.hwmon import Fan, read_fan
@@ -36,7 +36,7 @@ from .setter import ClockChange, Setter
 from .transition import Transition
 
 if TYPE_CHECKING:
-    from .baseline.stock import HeldClocksReport
+    from .baseline.held_clocks import HeldClocksReport
 
 LOCKED = "memory clock is locked by somebody else"
 
@@ -347,7 +347,7 @@ class Hardware:
         return frozenset(one.path for one in switches if self._files.find_text(one.path) == one.value)
 
     def stock(self, held: Marker) -> HeldClocksReport:
-        from .baseline.stock import stock  # only for a lost baseline
+        from .baseline.held_clocks import stock  # only for a lost baseline
 
         self._axes.look_again()
         found = stock(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)

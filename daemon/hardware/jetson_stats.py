@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from ...profiles.board import PowerMode
 from ..errors import HardwareHangs, HardwareRefused
+from .bounded_calls import BoundedCalls
 from .nvpmodel import ModeSwitch
-from .patience import BoundedCalls
 
 log = logging.getLogger(__name__)
 SOCKET = Path("/run/jtop.sock")

@@ -11,10 +11,10 @@ from ...kernels.grid import FrequencyConfiguration
 from ...kernels.units import AXES
 from ..config import Config
 from ..errors import DaemonError, NotOffered, TargetNotAttainable
-from ..hardware.applied import AppliedSetting
+from ..hardware.applied_setting import AppliedSetting
 from ..hardware.axes import in_words, listed
 from ..hardware.baseline import RestoreReport
-from ..hardware.offered import OfferedLevels
+from ..hardware.offered_levels import OfferedLevels
 from ..planning.lease_plan import LeasePlan, Planner
 from ..planning.limits import BoardConstraints, ClockLimits, LeaseConstraints, Limits
 from ..system.journal import (
@@ -33,9 +33,9 @@ from .default import DefaultClocks, operator
 from .demand.demand import LeaseProcesses
 from .demand.floors import Floors, floors
 from .drift import DriftMonitor
+from .effective_leases import EffectiveLeases
 from .lease import Holder, Lease, LeaseBook, LeaseLimits, about
-from .permitted import BoardSetting, ClockSource, DemandSource, PermittedClocks
-from .present import EffectiveLeases
+from .permitted_clocks import BoardSetting, ClockSource, DemandSource, PermittedClocks
 from .sharing.arbiter import Arbiter
 from .standby import StandbyWatch
 from .unmet_targets import TargetMonitor

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ...kernels.grid import FrequencyConfiguration
-from ..hardware.applied import AppliedSetting
+from ..hardware.applied_setting import AppliedSetting
 from ..hardware.axes import TITLES, megahertz, title
 from ..hardware.clocks.driver import Reading, agrees, effective
 

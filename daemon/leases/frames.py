@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import TimedValue
-from .credible import CredibleRange, OutlierTracker
+from .credible_range import CredibleRange, OutlierTracker
 from .missed_targets import JUDGED, doubted, heavier, shifted, typical
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..hardware.applied import AppliedSetting
+from ..hardware.applied_setting import AppliedSetting
 from ..system.journal import TROUBLE, RepeatedLog, fields
 from .demand.floors import Floors
 from .lease import Lease, about, raised_by

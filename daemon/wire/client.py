@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError, NoDaemon, NotPermitted, UsageError
-from . import asked, protocol
-from .asked import Configuration
-from .held import HeldLease, LoadedModel
+from . import input_values, protocol
+from .held_lease import HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
-from .reports import stays_behind
+from .input_values import Configuration
+from .reporter import stays_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -123,7 +123,7 @@ class Client:
         Raises:
             InputError: the file cannot be opened or was refused.
         """
-        tensors = [asked.tensor(item) for item in inputs]
+        tensors = [input_values.tensor(item) for item in inputs]
         try:
             descriptor = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -136,12 +136,16 @@ class Client:
     def load_descriptor(
         self, descriptor: int, inputs: Sequence[Any], *, name: str | None = None, accept_boundary: Sequence[str] = ()
     ) -> LoadedModel:
-        tensors = [asked.tensor(item) for item in inputs]
-        parameters = {"inputs": tensors, "name": asked.short(name), "accept_boundary": asked.names(accept_boundary)}
+        tensors = [input_values.tensor(item) for item in inputs]
+        parameters = {
+            "inputs": tensors,
+            "name": input_values.short(name),
+            "accept_boundary": input_values.names(accept_boundary),
+        }
         return LoadedModel(self, self.call("LoadModel", parameters, descriptor=descriptor)["network"])
 
     def load_network(self, network: Mapping[str, Any], *, accept_boundary: Sequence[str] = ()) -> LoadedModel:
-        parameters = {"network": network, "accept_boundary": asked.names(accept_boundary)}
+        parameters = {"network": network, "accept_boundary": input_values.names(accept_boundary)}
         return LoadedModel(self, self._object("LoadNetwork", "network", parameters))
 
     def predict(
@@ -162,7 +166,7 @@ class Client:
         """
         parameters = {
             "network": _handle(network),
-            "configuration": asked.configuration(configuration),
+            "configuration": input_values.configuration(configuration),
             "fps": fps,
             "method": method,
             "execution": execution,
@@ -226,7 +230,7 @@ class Client:
         Raises:
             NoDaemon: the connection ended.
         """
-        message = asked.message(self._interface, "Watch", {"lease": lease, "after": after}, more=True)
+        message = input_values.message(self._interface, "Watch", {"lease": lease, "after": after}, more=True)
         try:
             with self._lock:
                 self._sock.settimeout(None)
@@ -248,7 +252,7 @@ class Client:
             NoDaemon: the connection ended, or no answer came in time.
             DaemonError: the daemon's error.
         """
-        message = asked.message(self._interface, method, parameters)
+        message = input_values.message(self._interface, method, parameters)
         if not self._lock.acquire(timeout=-1 if within_s is None else within_s):
             raise NoDaemon(f"the daemon on {self._path} has not answered another call yet")
         try:

@@ -15,7 +15,7 @@ from . import protocol
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .asked import Configuration
+    from .input_values import Configuration
 
 
 class HoldOptions(TypedDict, total=False):
@@ -93,10 +93,10 @@ class HoldRequest:
     def parameters(self) -> dict[str, Any]:
         """Parameters of ``Hold``, None if not given; raises UsageError."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "configuration"}
-        from . import asked  # the daemon only reads requests
+        from . import input_values  # the daemon only reads requests
 
-        given |= asked.clocks(self.configuration)
-        app = asked.short(self.app or Path(sys.argv[0] or "python").name)
+        given |= input_values.clocks(self.configuration)
+        app = input_values.short(self.app or Path(sys.argv[0] or "python").name)
         return {
             **given,
             "reason": self.reason[: protocol.TEXT_CHARACTERS],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import landlock, seccomp
-from .accounts import first_free
+from .user_pool import first_free
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000

@@ -29,11 +29,11 @@ from ...profiles.documents import DocumentError, convert
 from ..descriptors.children import ChildReaper, ended, start_child
 from ..descriptors.disposal import DescriptorGrant
 from ..errors import InputError, LimitReached, TransientError
-from .accounts import UserPool
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
 from .numerics import ONE_THREAD
 from .slots import ChildSlots
+from .user_pool import UserPool
 
 if TYPE_CHECKING:
     from ...kernels.network import TensorSpec

@@ -18,7 +18,7 @@ from ..errors import CostModelError
 from ..grid import FrequencyGrid
 from ..surface import Surface
 from ..units import AXES, CLOCKS, mhz_text
-from .correcting import CorrectionResult, CorrectionRun, Evidence, mean_error
+from .correction_run import CorrectionResult, CorrectionRun, Evidence, mean_error
 from .fitting import nearness
 from .flat import flat_surface
 from .observation import CorrectedSurface, Observation

@@ -3,7 +3,7 @@
 
 A launch's fixed time has one factor, the rest of a kernel's time another per element type. Images stay in the layout of tensor
 cores: the copies into and out of it are subtracted, as a multiple of the time to move a convolution's images. Copies between
-layers follow published engines (:mod:`jetdvfs.kernels.engine.ported`).
+layers follow published engines (:mod:`jetdvfs.kernels.engine.ported_layer`).
 """
 
 from __future__ import annotations

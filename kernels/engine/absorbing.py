@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..network import numel, written_type
 from ..rewriting.fusion import FusionUnit, LaunchGraph, adds_like
-from .ported import CONVOLUTIONS
+from .ported_layer import CONVOLUTIONS
 
 PARALLEL = "parallel"
 """Kind of a unit of several convolutions, or several products, of one tensor."""

@@ -11,7 +11,7 @@ from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes
 from ..rewriting.fusion import FusionUnit, LaunchGraph
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
-from .ported import CONVOLUTIONS, own_kind
+from .ported_layer import CONVOLUTIONS, own_kind
 
 _POOLS = ("kernel_size", "stride", "padding")
 _EIGHT, _HALF, _FULL = "int8", "float16", "float32"

@@ -31,7 +31,7 @@ from ..rewriting.fusion import FusionUnit, LaunchGraph, fuse_pointwise
 from . import absorbing
 from .absorbing import NORMS, PARALLEL
 from .fused import calibrated, halved, launch
-from .ported import CONVOLUTIONS, CopyRewriter
+from .ported_layer import CONVOLUTIONS, CopyRewriter
 from .program import RUNTIME
 
 ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}

@@ -16,7 +16,7 @@ from ..kinds import KINDS, flops
 from ..network import KernelInvocation, Shape, numel, tensor_bytes
 from . import names
 from .layers import EngineLayer
-from .ported import OpaqueLayer, Params, PortedLayer, epilogue, operations, with_weights
+from .ported_layer import OpaqueLayer, Params, PortedLayer, epilogue, operations, with_weights
 
 
 def convolution(port: PortedLayer) -> KernelInvocation:

@@ -12,7 +12,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..exported.pieces import JsonText
 from ..network import numel
-from ..sized import SizedTensor
+from ..sized_tensor import SizedTensor
 
 _HEAD = 4096
 _MARK = b"\xef\xbb\xbf"

@@ -17,7 +17,7 @@ from ..network import DTYPE_BYTES, KernelInvocation, Network, TensorSpec
 from .launches import launch_of
 from .layers import EngineLayers, EngineTensor, read_layers, read_text, short
 from .names import family
-from .ported import OpaqueLayer
+from .ported_layer import OpaqueLayer
 
 RUNTIME = "TensorRT"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..budget import Account
-from ..declared import DeclaredInput
+from ..declared_inputs import DeclaredInput
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..network import DTYPE_BYTES

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from ..network import numel
-from ..sized import SizedTensor
+from ..sized_tensor import SizedTensor
 from .parts import opened_part, parts_of
 
 MAGIC = b"GGUF"

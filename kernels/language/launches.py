@@ -13,7 +13,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
 from ..network import KernelInvocation, Network, ParamValue, Shape, TensorSpec, numel, tensor_bytes
-from ..sized import SizedTensor
+from ..sized_tensor import SizedTensor
 from .model import Block, LanguageModel
 
 PREFILL, DECODE = "prefill", "decode"

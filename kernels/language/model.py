@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
-from ..sized import SizedTensor
+from ..sized_tensor import SizedTensor
 from .gguf import GgufHeader
 
 _MOST = 1 << 24

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ModelError, UnsupportedOperator
 from ..network import Shape
-from ..sized import ScaledTensor, SizedTensor
+from ..sized_tensor import ScaledTensor, SizedTensor
 
 #: Methods under the names of ``quantization_config``; those of ModelOpt are in ``hf_quant_config.json`` alone.
 METHODS = ("awq", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4")

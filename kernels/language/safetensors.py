@@ -13,7 +13,7 @@ from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported.pieces import JsonText
 from ..network import DTYPE_BYTES, numel
-from ..sized import ScaledTensor, SizedTensor
+from ..sized_tensor import ScaledTensor, SizedTensor
 from .model import FAMILIES, Block, LanguageModel, check_layers, has_rope, windows_of
 from .parts import opened_part, parts_of, without_waiting
 from .quantised import check_method, stored_weights

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..budget import Account
-from ..declared import DeclaredInput
+from ..declared_inputs import DeclaredInput
 from ..errors import BudgetExceeded, ModelError
 from ..operators.host.arrays import FEW
 from ..operators.values import Number

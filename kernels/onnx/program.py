@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ..budget import Account
-from ..declared import DeclaredInput
+from ..declared_inputs import DeclaredInput
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..inputs import were_given
 from ..operators.layout import dim_of, show

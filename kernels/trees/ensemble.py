@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EnsembleError
-from ..stored import Stamp
+from ..stored_files import Stamp
 from . import node_table, reference_sweep
 from .compact import read_compact
 from .forest import read_treelite

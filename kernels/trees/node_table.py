@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EnsembleError
-from ..stored import Stamp, stamp_of
+from ..stored_files import Stamp, stamp_of
 
 KEY_BITS = 10
 KEY_MASK = (1 << KEY_BITS) - 1

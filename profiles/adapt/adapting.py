@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...kernels.correction.observation import Observation
-from ...kernels.correction.together import OF_LATENCY, OF_POWER
+from ...kernels.correction.several_networks import OF_LATENCY, OF_POWER
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.model import surface
 from ...kernels.cost.totals import NO_SHARES

@@ -2,7 +2,7 @@
 """Profile of this board from another profile and a few observations.
 
 Each kernel's learned distance from its bound is kept, at clocks scaled to make both boards' tops coincide; the bound is the new
-board's. Five factors are fitted to whole networks (:func:`jetdvfs.kernels.correction.together.rates_together`).
+board's. Five factors are fitted to whole networks (:func:`jetdvfs.kernels.correction.several_networks.rates_together`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...kernels.correction.correct import correct, information
 from ...kernels.correction.observation import Observation
-from ...kernels.correction.together import rates_together
+from ...kernels.correction.several_networks import rates_together
 from ...kernels.cost.board import BoardCost
 from ...kernels.cost.model import surface
 from ...kernels.cost.totals import BottleneckShares
@@ -25,7 +25,7 @@ from ...kernels.network import Network
 from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ..bundle.bundle import Bundle
-from ..bundle.carried import CarriedFactors, CarriedOrigin
+from ..bundle.carried_profile import CarriedFactors, CarriedOrigin
 from ..device import MeasuredDevice
 
 _LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front

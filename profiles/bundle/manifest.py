@@ -22,7 +22,7 @@ from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
 from ..documents import Count, DocumentError, NotNegative, convert
 from ..errors import BundleError
-from .carried import CarriedOrigin
+from .carried_profile import CarriedOrigin
 from .identity import FORMAT_VERSION, BundleName, FileName, Sha256, check_format, printable_document
 
 UNSEEN_NETWORK = "unseen_network"

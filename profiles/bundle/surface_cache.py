@@ -19,7 +19,7 @@ from ...kernels.cost import COST_VERSION
 from ...kernels.errors import CostModelError
 from ...kernels.execution import NOTHING_BESIDE, FrameOverhead
 from ...kernels.grid import FrequencyGrid
-from ...kernels.stored import replacing
+from ...kernels.stored_files import replacing
 from ...kernels.surface import Surface
 from .identity import BundleIdentity
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...kernels.errors import EnsembleError
-from ...kernels.stored import Stamp, stamp_of
+from ...kernels.stored_files import Stamp, stamp_of
 from ..errors import BundleError
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels.errors import EnsembleError
-from ...kernels.stored import Stamp
+from ...kernels.stored_files import Stamp
 from ...kernels.trees.compact import MAGIC
 from ...kernels.trees.ensemble import TreeEnsemble
 from ..errors import BundleError

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...kernels.cost.host import HostModel
 from ...kernels.errors import KernelsError
-from ...kernels.stored import replacing
+from ...kernels.stored_files import replacing
 from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle

@@ -31,7 +31,7 @@ from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.monitors import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
-from .work.company import BoardClocks, CoRunner, CoRunners
+from .work.co_runners import BoardClocks, CoRunner, CoRunners
 from .work.frames import BoardSilicon, Execute, FrameCost, FrameCosts, FrameStream, RunningFrame, WorkQueue, blended, speeds
 
 _LONGEST_STEP_S = 1.0

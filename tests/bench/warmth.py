@@ -13,8 +13,8 @@ import argparse
 
 import numpy as np
 
-from jetdvfs.daemon.planning.settling import ThermalState, settled
 from jetdvfs.daemon.planning.targets import EnergyTarget, LatencyTarget, MinEnergy, PowerTarget, Target
+from jetdvfs.daemon.planning.thermal_state import ThermalState, settled
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle

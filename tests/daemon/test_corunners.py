@@ -16,13 +16,13 @@ import pytest
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held import LoadedModel
+from jetdvfs.daemon.wire.held_lease import LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.timing import SystemClock
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.profiles.twin.work.company import BoardClocks
+from jetdvfs.profiles.twin.work.co_runners import BoardClocks
 from jetdvfs.tests.support.boards.corunner import Beat, PeriodicWork, camera, control_loop
 from jetdvfs.tests.support.daemons.board_daemon import EMC, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE

@@ -21,7 +21,7 @@ from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from .following import StatusFollower
+from .status_follower import StatusFollower
 
 CONNECTIONS = 64
 PER_CLIENT = 8

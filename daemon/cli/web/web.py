@@ -19,8 +19,8 @@ import sys
 from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
-from .following import StatusFollower
 from .server import PageServer
+from .status_follower import StatusFollower
 
 _PORT = 8570
 

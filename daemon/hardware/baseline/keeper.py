@@ -19,7 +19,7 @@ from .record import BaselineEntry, BaselineRecord, Marker, read_boot_id
 from .store import BaselineStore, StoredBaseline
 
 if TYPE_CHECKING:
-    from .stock import HeldClocksReport
+    from .held_clocks import HeldClocksReport
 
 LOST = "how the board was found is lost"
 

@@ -13,7 +13,7 @@ from ...errors import DaemonError, HardwareBusy, HardwareRefused
 from ..files import Files, Reader
 from .domain import ClockDomain, Write, clamp
 from .driver import OthersValue, Reading, agrees, whole_number
-from .emc_ways import LIMITS, MAINLINE, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
+from .emc_interfaces import LIMITS, MAINLINE, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...config import Config
 from ...errors import DaemonError
-from ...hardware.applied import AppliedSetting
+from ...hardware.applied_setting import AppliedSetting
 from ...hardware.baseline.baseline import RestoreReport
 from ...hardware.hardware import Hardware
 from ...planning.lease_plan import LeasePlan, Planner

@@ -11,7 +11,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ....kernels.units import AXES
 from ....profiles.board import ModeSet, PowerMode
 from ...errors import DaemonError
-from ...hardware.applied import AppliedSetting
+from ...hardware.applied_setting import AppliedSetting
 from ...hardware.caps import Cap
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware

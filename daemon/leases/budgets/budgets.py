@@ -16,8 +16,8 @@ from ...hardware.sensors.sampled import SampledSensors
 from ...hardware.sensors.thermal import hottest_mc
 from ...planning.limits import BoardConstraints, LeaseConstraints, PowerBudget, heeded
 from ...system.journal import BUDGET, fields
-from .capping import BudgetScaling
-from .ceiling import MeanPowerFile, TemperatureCeiling
+from .budget_scaling import BudgetScaling
+from .temperature_ceiling import MeanPowerFile, TemperatureCeiling
 
 if TYPE_CHECKING:
     from .battery import Battery, BatteryLife

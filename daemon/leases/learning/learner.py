@@ -23,24 +23,24 @@ from ...hardware.axes import listed
 from ...hardware.sensors.sampled import SampledSensors
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
-from ...planning.settling import ThermalState, ThermalTracker
+from ...planning.thermal_state import ThermalState, ThermalTracker
 from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, RepeatedLog, fields
 from ..board.service import BoardService
 from ..board.snapshot import Snapshot
-from ..credible import CredibleRange, credible, doubt, has
+from ..credible_range import CredibleRange, credible, doubt, has
 from ..frames import ClockSetting, Company
 from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
 from ..sharing.arbiter import sharers
-from .correcting import expected_ms, unforeseen
-from .memory import ObservationStore
+from .lease_energy import LeaseMeter, used
+from .observation_store import ObservationStore
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
-from .replanned import BestPlanner, TopmostPlanner, worth_trying, worth_while
-from .used import LeaseMeter, used
+from .replanning import BestPlanner, TopmostPlanner, worth_trying, worth_while
+from .surface_corrector import expected_ms, unforeseen
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
-    from .unpredicted import UnpredictedProgram
+    from .unpredicted_program import UnpredictedProgram
 
 log = logging.getLogger(__name__)
 
@@ -400,7 +400,7 @@ class Learner:
     async def _explore(
         self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
-        from .unpredicted import ExploringPlanner
+        from .unpredicted_program import ExploringPlanner
 
         limits, unknown = self._desk.snapshot.limits, course.unknown
         assert unknown is not None
@@ -436,7 +436,7 @@ class Learner:
         alone = lease.frames.observations(now_s, _NOBODY)
         if not others:
             return alone
-        from ..sharing.joint import without_waiting  # only while applications share the GPU
+        from ..sharing.joint_choice import without_waiting  # only while applications share the GPU
 
         surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
         own = replace(course.wish.work, surface=surface, process=lease.holder.pid)

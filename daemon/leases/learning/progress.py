@@ -13,15 +13,15 @@ from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
 from ...planning.lease_plan import LeasePlan, Planner, PlanRequest
 from ...planning.limits import Limits
-from ..credible import IgnoredFrames
+from ..credible_range import IgnoredFrames
 from ..frames import Company
 from ..lease import Lease
 from ..missed_targets import MissedTarget
-from .memory import ProgramKey, ProgramSummary
+from .observation_store import ProgramKey, ProgramSummary
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
-    from .unpredicted import UnpredictedProgram
+    from .unpredicted_program import UnpredictedProgram
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
 LEAST_PATIENCE = 4

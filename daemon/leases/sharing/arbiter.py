@@ -19,7 +19,7 @@ from ...planning.limits import Limits
 from ..lease import Lease, combine
 
 if TYPE_CHECKING:
-    from .joint import JointChoice
+    from .joint_choice import JointChoice
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Arbiter:
         works = sharers(leases)
         if len(works) < 2:
             return {}
-        from .joint import KEPT, fare_ms  # only for applications that share the GPU
+        from .joint_choice import KEPT, fare_ms  # only for applications that share the GPU
 
         asked = {one.id: replace(works[one.id], confidence=one.plan.confidence) for one in leases if one.id in works}
         try:
@@ -97,7 +97,7 @@ def _same(ones: Sequence[LeasePlan], others: Sequence[LeasePlan]) -> bool:
 
 
 def _decide(leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
-    from .joint import jointly
+    from .joint_choice import jointly
 
     works = sharers(leases)
     firm = [lease.plan for lease in leases if lease.id not in works or not works[lease.id].frugal]

@@ -19,7 +19,7 @@ from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
 from ...reference import reference_input, reference_model, reference_names
-from ..measure.keeping import forget_parts, kept_of_another, parts_folder
+from ..measure.unit_store import forget_parts, kept_of_another, parts_folder
 
 if TYPE_CHECKING:
     from ..measure.campaign import Campaign

@@ -23,7 +23,7 @@ from ...twin.cli.arguments import BOARD
 from ..measure.gpus import SWITCH_S, measure_board, plan_board
 from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
 from ..measure.meters.notes import CampaignNotes
-from ..measure.meters.renewed import RestartingWorker
+from ..measure.meters.restarting_worker import RestartingWorker
 from ..measure.processor import about_s
 from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
 from .held_clocks import HeldClocks, SampledRails

@@ -14,7 +14,7 @@ from ....kernels.text import needing
 from .arguments import add_seed, add_threads
 
 if TYPE_CHECKING:
-    from ..train.left_out import HeldOutNetwork
+    from ..train.held_out import HeldOutNetwork
 
 _ROUNDS = 200
 _DEPTH, _RATE = 5, 0.1
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
 
     record = Measurements.load(args.record)
     with needing("cross-validate", "train", InputError):
+        from ..train.held_out import leave_each_out
         from ..train.kernel_models import Recipe, TrainingOptions
-        from ..train.left_out import leave_each_out
 
         recipes = {"": (Recipe(_DEPTH, _RATE, min_child_weight=1.0),)}
         options = TrainingOptions(recipes, most_rounds=_ROUNDS, threads=args.threads, seed=args.seed)

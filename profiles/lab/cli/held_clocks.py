@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from ....daemon.cli.setup.board import SETTLING_S, SetUpBoard
 from ....daemon.errors import DaemonError, NoDaemon
 from ....daemon.wire.client import Client
-from ....daemon.wire.held import HeldLease
+from ....daemon.wire.held_lease import HeldLease
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import MeasurementError
 from ...timing import SystemClock

@@ -37,7 +37,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def first(args: argparse.Namespace) -> int:
-    from ..measure.guessing import guess
+    from ..measure.mapping_guess import guess
 
     found = guess(args.table, args.board)
     if args.out is not None:

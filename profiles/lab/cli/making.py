@@ -108,9 +108,9 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
 
     record = Measurements.load(args.record)
     with needing("jetdvfs-lab train", "train", InputError):
-        from ..train.left_out import measured_kinds, whole_networks
+        from ..train.held_out import measured_kinds, whole_networks
         from ..train.making import bundle_from_record
-        from ..train.tuned import TunedRecipes
+        from ..train.tuned_recipes import TunedRecipes
 
         own = whole_networks(record)
         kinds = measured_kinds(own)
@@ -135,7 +135,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     with needing("jetdvfs-lab train", "train", InputError):
-        from ..train import bounding, production
+        from ..train import error_bounds, production
         from ..train.engines import add_engines
     name = args.name or f"{args.board}-sim"
     quick = " --quick" if args.quick else ""
@@ -155,5 +155,5 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         return None
     measurements = production.measure_simulated(plan, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
-    bounded = bounding.bound(bundle, args.out, args.seed, progress_bar)
+    bounded = error_bounds.bound(bundle, args.out, args.seed, progress_bar)
     return add_engines(bounded, args.out, args.seed, progress_bar)

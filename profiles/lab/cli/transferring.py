@@ -62,7 +62,7 @@ def show(args: argparse.Namespace) -> int:
     if args.orders:
         return _show_orders(args, bundle, networks)
     with needing("compare transfer", "train", InputError):
-        from ..train.transfer.shown import POWERTRAIN, transferred
+        from ..train.transfer.transfer_table import POWERTRAIN, transferred
 
         rows = transferred(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {
@@ -100,7 +100,7 @@ def _show_real(args: argparse.Namespace) -> int:
     with needing("compare transfer", "train", InputError):
         from ...twin.measured.tables import load_tables
         from ..train.transfer.real import WAYS, on_real_boards
-        from ..train.transfer.shown import POWERTRAIN
+        from ..train.transfer.transfer_table import POWERTRAIN
 
         rows = on_real_boards(load_tables(args.data, args.table), _profiles(args.profile), args.seed, progress_bar)
     if args.json:
@@ -146,7 +146,7 @@ def _errors(errors: TransferErrors | None) -> str:
 
 
 def _published() -> str:
-    from ..train.transfer.shown import POWERTRAIN as told
+    from ..train.transfer.transfer_table import POWERTRAIN as told
 
     errors = f"below {told.latency_percent:g}% / {told.power_percent:g}%"
     return f"{told.name}, as published ({told.source}): {errors} after {told.observations} modes"

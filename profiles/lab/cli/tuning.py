@@ -14,7 +14,7 @@ from ....kernels.text import needing
 from .arguments import add_seed, cluster
 
 if TYPE_CHECKING:
-    from ..train.tuned import TunedRecipes
+    from ..train.tuned_recipes import TunedRecipes
     from ..train.tuning import SearchSettings
 
 _TRIALS = 40
@@ -96,7 +96,7 @@ def _searched(search: SearchSettings, workers: str) -> TunedRecipes:
 
 
 def _show(tuned: TunedRecipes, path: Path, as_json: bool) -> None:
-    from ..train.tuned import describe
+    from ..train.tuned_recipes import describe
 
     rows = describe(tuned)
     if as_json:

@@ -19,7 +19,7 @@ from ....kernels.inputs import parse_input
 from ....kernels.language.launches import network_of
 from ....kernels.language.model import Block, Family, LanguageModel
 from ....kernels.network import Network
-from ....kernels.sized import SizedTensor
+from ....kernels.sized_tensor import SizedTensor
 from ...errors import ComparisonDataError
 from .fit import find_file, read_rows
 

@@ -18,9 +18,9 @@ from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
 from .campaign import Campaign, CampaignUnit
 from .figures import Tables
-from .keeping import UnitStore
 from .meters.meter import Meter
 from .steps import Progress, measure_unit, measurements_of
+from .unit_store import UnitStore
 
 MeterMaker: TypeAlias = Callable[[int, int], Meter]
 """Makes a board's meter from the numbers of board and step, on the workers."""

@@ -21,7 +21,7 @@ from .meters.cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
 from .meters.gpu import GpuClockSetter, GpuMeter
 from .meters.notes import CampaignNotes
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
-from .meters.renewed import EndingWorker, RestartingWorker
+from .meters.restarting_worker import EndingWorker, RestartingWorker
 from .meters.ticks import CounterReader, EnergyCounters
 from .one_twin import one_board_size
 from .processor import BETWEEN_S, KernelLimits, MeasuredModel, plan_processor, processor_size, unit_s

@@ -22,7 +22,7 @@ from .meters.cpu import DTYPES, KERNEL_WORKER, CpuMeter, MeasuringWorker, Timing
 from .meters.cpufreq import Cpufreq
 from .meters.notes import CampaignNotes
 from .meters.rapl import Rapl
-from .meters.renewed import RestartingWorker
+from .meters.restarting_worker import RestartingWorker
 from .steps import Progress, run_campaign
 from .variation import Variations
 

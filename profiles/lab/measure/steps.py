@@ -19,9 +19,9 @@ from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...device import Device, MeasuredDevice
 from .campaign import Campaign, CampaignUnit
 from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
-from .keeping import UnitStore
 from .meters.meter import Meter
 from .meters.notes import CampaignNotes
+from .unit_store import UnitStore
 
 Progress = Callable[[int, int, str], None]
 """Called with units done, units in all, and the current measurement."""

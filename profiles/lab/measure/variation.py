@@ -20,7 +20,7 @@ from ....kernels.cost.features import feature_rows
 from ....kernels.kinds import fused_of, kind_of, served_by
 from ....kernels.network import KernelInvocation, Network
 from ...errors import ProfilesError
-from .remade import MAKERS, WINDOWS, SizeVariation, UsualSizes, fused, other_window, renamed, typed
+from .size_variation import MAKERS, WINDOWS, SizeVariation, UsualSizes, fused, other_window, renamed, typed
 from .varieties import varieties_of
 
 MOST_FLOPS, MOST_ELEMENTS = 60e9, 64e6

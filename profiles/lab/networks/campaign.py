@@ -25,7 +25,7 @@ from ..measure.meters.network_worker import REFERENCES
 from ..measure.meters.rapl import Rapl
 from ..measure.meters.simulated import TwinMeter
 from .counters import NsightCompute
-from .exporting import Exports
+from .exported_networks import Exports
 from .families import FAMILIES
 from .record import (
     DEVICE_FEATURES,

@@ -24,9 +24,9 @@ from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from ..train.assembly import AssemblyFold, board_cost, inside_networks, train_all
+from ..train.held_out import measured_kinds
 from ..train.host_fit import clocks_mhz, fit_idle_mw
 from ..train.kernel_models import TARGETS, TrainedKind, TrainingOptions, bounds_at_ms, ensemble_of, floor_of, stream_parts_ms
-from ..train.left_out import measured_kinds
 from .accuracy import PredictionComparison
 from .difficulty import plain_features
 from .difficulty import trained as plain_model

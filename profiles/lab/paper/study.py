@@ -13,14 +13,14 @@ from ....kernels.grid import FrequencyGrid
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
 from ..train.assembly import train_all
+from ..train.held_out import measured_kinds
 from ..train.kernel_models import FEW_KERNELS, Recipe, TrainedKind, TrainingOptions
-from ..train.left_out import measured_kinds
-from ..train.tuned import TunedRecipes
+from ..train.tuned_recipes import TunedRecipes
 from .accuracy import PredictionComparison
-from .observed import NetworkOnBoards, observed
+from .network_on_boards import NetworkOnBoards, observed
 from .overhead import Overhead, overheads
 from .rotation import Rotation, rotate
-from .specialised import MultiBoardGain, left_out_boards, one_against_many
+from .single_network_models import MultiBoardGain, left_out_boards, one_against_many
 from .variability import BoardSpread, LatencyGrid, means_of_others, over_grid, spreads
 
 Progress = Callable[[int, int, str], None]

@@ -25,7 +25,6 @@ from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .common_error import ObservedErrors, fit_shares, squared_parts
 from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw, fit_leakage
-from .inside import ALONE, NetworkFactors, fit_inside
 from .kernel_models import (
     TARGETS,
     TrainedKind,
@@ -37,6 +36,7 @@ from .kernel_models import (
     residuals_of,
     train_kind,
 )
+from .network_factors import ALONE, NetworkFactors, fit_inside
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]

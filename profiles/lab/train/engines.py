@@ -33,7 +33,7 @@ from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
 from ..measure.meters.engine import engine_meter, listed
-from .bounding import NODES, fit_bounds
+from .error_bounds import NODES, fit_bounds
 from .evaluation import FRAMES, measure_network, with_frames
 from .host_fit import clocks_mhz, fit_issue_time
 from .listed_networks import calibrating_networks, left_out_networks, trained_networks

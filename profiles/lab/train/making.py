@@ -16,7 +16,7 @@ import numpy as np
 
 from ....kernels.cost.host import HostModel
 from ....kernels.network import Network
-from ....kernels.stored import replacing
+from ....kernels.stored_files import replacing
 from ....kernels.trees.compact import MAGIC
 from ...adapt.measurements import Measurements
 from ...adapt.network_errors import summary
@@ -38,8 +38,8 @@ from .assembly import (
     regions_of,
     train_all,
 )
+from .held_out import measured_kinds, whole_networks
 from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
-from .left_out import measured_kinds, whole_networks
 
 # Most of a model are numbers of two bytes.
 _FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 1, "lp": 1},)

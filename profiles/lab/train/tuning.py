@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
 from .assembly import make_folds
+from .held_out import measured_kinds, whole_networks
 from .kernel_models import TARGETS, Recipe, Table, boosting_parameters, kernels_of, table_of
-from .left_out import measured_kinds, whole_networks
-from .tuned import TriedRecipe, TunedRecipe, TunedRecipes, smallest
+from .tuned_recipes import TriedRecipe, TunedRecipe, TunedRecipes, smallest
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ....daemon.hardware.hardware import Hardware
 from ....daemon.planning.limits import Limits
 from ....daemon.planning.plan import Plan, plan
 from ....daemon.wire.client import Client
-from ....daemon.wire.held import HeldLease
+from ....daemon.wire.held_lease import HeldLease
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network

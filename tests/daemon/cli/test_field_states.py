@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.daemon.cli.web.following import point
+from jetdvfs.daemon.cli.web.status_follower import point
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.hardware.sensors.energy import PowerTrace, RailEnergies
-from jetdvfs.daemon.leases.learning.used import SHORTEST_S, LeaseMeter
+from jetdvfs.daemon.leases.learning.lease_energy import SHORTEST_S, LeaseMeter
 
 
 def trace(*readings: tuple[float, float]) -> PowerTrace:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jetdvfs.daemon.errors import DaemonError, HardwareBusy, HardwareHangs, HardwareRefused, LimitReached, NoDaemon
-from jetdvfs.daemon.hardware.patience import retried
+from jetdvfs.daemon.hardware.bounded_calls import retried
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.daemon.planning.settling import OFF_C, SETTLED_S, ThermalTracker
+from jetdvfs.daemon.planning.thermal_state import OFF_C, SETTLED_S, ThermalTracker
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
 from jetdvfs.tests.support.boards.twin_fakes import VirtualClock
 

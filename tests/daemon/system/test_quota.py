@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from jetdvfs.daemon.system.decision_log import ENTRIES_KEPT, DecisionLog
 from jetdvfs.daemon.system.journal import ACTING, LEASE_BEGUN, TARGET_MISSED, LogQuota, RepeatedLog, fields, task_failures
-from jetdvfs.daemon.system.record import ENTRIES_KEPT, DecisionLog
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock
 
 HOSTILE, CAMERA = 54101, 54100

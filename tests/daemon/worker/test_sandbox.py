@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.worker import accounts
+from jetdvfs.daemon.worker import user_pool
 from jetdvfs.tests.support.daemons.confined import START, needs_filter, needs_landlock, needs_root, outcomes
 from jetdvfs.tests.support.paths import ROOT
 
@@ -128,7 +128,7 @@ def test_threads_of_a_worker_are_as_confined_as_it_is_and_no_others_can_be_start
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert attempts == ["PermissionError", "PermissionError", "RuntimeError"]
     assert fields["Seccomp"].strip() == "2" and fields["NoNewPrivs"].strip() == "1"
-    assert int(fields["CapEff"], 16) == 0 and int(fields["Uid"].split()[0]) in accounts.RANGE
+    assert int(fields["CapEff"], 16) == 0 and int(fields["Uid"].split()[0]) in user_pool.RANGE
 
 
 def test_the_unit_lets_workers_build_their_walls() -> None:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.worker import accounts
+from jetdvfs.daemon.worker import user_pool
 from jetdvfs.daemon.worker.answers import NetworkInfo
 from jetdvfs.daemon.worker.packing import packed_network, packed_surface
 from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
@@ -205,7 +205,7 @@ for other in others:
 """
 
     def seen() -> None:
-        assert len(set(stopped.uids)) == 2 and set(stopped.uids) <= set(accounts.RANGE)
+        assert len(set(stopped.uids)) == 2 and set(stopped.uids) <= set(user_pool.RANGE)
         own, other = stopped.uids[0], stopped.pids[1]
         command = [sys.executable, "-c", program, str(own), str(other), str(os.getpid())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

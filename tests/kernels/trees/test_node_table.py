@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.kernels.errors import EnsembleError
-from jetdvfs.kernels.stored import stamp_of
+from jetdvfs.kernels.stored_files import stamp_of
 from jetdvfs.kernels.trees import ensemble as ensemble_module
 from jetdvfs.kernels.trees import node_table
 from jetdvfs.kernels.trees.ensemble import TreeEnsemble

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.cost.model import kernel_costs, surface
 from jetdvfs.kernels.network import DTYPE_BYTES, Call, KernelInvocation, Network, numel
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.lab.measure.remade import MAKERS, SizeVariation
+from jetdvfs.profiles.lab.measure.size_variation import MAKERS, SizeVariation
 from jetdvfs.profiles.lab.measure.variation import MANY, Variations
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
 from jetdvfs.profiles.lab.train.production import KINDS

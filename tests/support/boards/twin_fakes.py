@@ -20,7 +20,7 @@ from jetdvfs.profiles.timing import Clock
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
-from jetdvfs.profiles.twin.work.company import BoardClocks, CoRunnerLoad
+from jetdvfs.profiles.twin.work.co_runners import BoardClocks, CoRunnerLoad
 
 CPU = "/sys/devices/system/cpu"
 POLICY = f"{CPU}/cpufreq/policy0"

@@ -27,15 +27,15 @@ from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand.demand import DemandMonitor
 from jetdvfs.daemon.leases.demand.floors import FloorRules
-from jetdvfs.daemon.leases.learning.correcting import SurfaceCorrector
 from jetdvfs.daemon.leases.learning.learner import Learner
-from jetdvfs.daemon.leases.learning.memory import ObservationStore, ProgramKey
+from jetdvfs.daemon.leases.learning.observation_store import ObservationStore, ProgramKey
 from jetdvfs.daemon.leases.learning.progress import LeaseProgress
-from jetdvfs.daemon.leases.learning.unpredicted import UnpredictedProgram
+from jetdvfs.daemon.leases.learning.surface_corrector import SurfaceCorrector
+from jetdvfs.daemon.leases.learning.unpredicted_program import UnpredictedProgram
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, Planner, PlanRequest, is_known
 from jetdvfs.daemon.planning.plan import Planning
-from jetdvfs.daemon.planning.settling import warmth_of
+from jetdvfs.daemon.planning.thermal_state import warmth_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.board import BoardDescription
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard

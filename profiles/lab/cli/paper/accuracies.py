@@ -12,7 +12,7 @@ from ...paper.accuracy import LIMITS, PredictionErrors, mean_of
 from ...paper.published import MEANS, NAMES, TABLE_2, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8
 from ...paper.rotation import Rotation
 from ...paper.study import Study
-from ...train.tuned import TunedRecipes
+from ...train.tuned_recipes import TunedRecipes
 from .sections import MEAN, PAPER, Section, boards_named
 
 

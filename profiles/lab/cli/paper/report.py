@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     record = Measurements.load(args.record)
     with needing("jetdvfs-lab paper report", "train,plot", InputError):
         from ...paper.study import options_for, some_of, study
-        from ...train.tuned import TunedRecipes
+        from ...train.tuned_recipes import TunedRecipes
 
         tuned = None if args.recipes is None else TunedRecipes.load(args.recipes)
         left_out = args.left_out or some_of(record.nodes, BOARDS)

@@ -25,8 +25,8 @@ from ....errors import ComparisonDataError, MeasurementError
 from ....twin.measured.mapping import load_mapping
 from ...measure.tables import import_table
 from ...paper.difficulty import trained
+from ...train.held_out import measured_kinds
 from ...train.kernel_models import Recipe, Table, TrainingOptions, ensemble_of, kernels_of, table_of, train_model
-from ...train.left_out import measured_kinds
 from ..desktop import MAPPING
 from ..fit import find_file
 

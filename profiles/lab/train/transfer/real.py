@@ -20,7 +20,7 @@ from ....board import load_board
 from ....bundle.bundle import Bundle
 from ....reference import reference_network
 from ....twin.measured.tables import MeasuredTable
-from .shown import COUNTS, overlap_fit, two_rates
+from .transfer_table import COUNTS, overlap_fit, two_rates
 
 Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = tuple[Array, Array | None]

@@ -11,7 +11,7 @@ import pytest
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.leases.budgets.battery import Battery, BatteryLife, read_battery
-from jetdvfs.daemon.leases.budgets.ceiling import MARGIN_C, MeanPower, MeanPowerFile, TemperatureCeiling
+from jetdvfs.daemon.leases.budgets.temperature_ceiling import MARGIN_C, MeanPower, MeanPowerFile, TemperatureCeiling
 from jetdvfs.daemon.planning.limits import BoardConstraints
 from jetdvfs.tests.support.boards.hardware_kernel import Kernel
 

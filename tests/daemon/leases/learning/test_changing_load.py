@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.learning.replanned import MOST_TRIED
+from jetdvfs.daemon.leases.learning.replanning import MOST_TRIED
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.kernels.correction.flat import flat_surface

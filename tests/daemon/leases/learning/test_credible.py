@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.credible import FAR, INSISTENT, CredibleRange, OutlierTracker, credible, doubt
+from jetdvfs.daemon.leases.credible_range import FAR, INSISTENT, CredibleRange, OutlierTracker, credible, doubt
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held import HeldLease
+from jetdvfs.daemon.wire.held_lease import HeldLease
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, Application, own, predicted

@@ -18,7 +18,7 @@ from jetdvfs.profiles.lab.measure.one_twin import measure_twin, plan_twin, sever
 from jetdvfs.profiles.lab.paper.rotation import parts_of, rotate
 from jetdvfs.profiles.lab.paper.study import PARTS
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions
-from jetdvfs.profiles.lab.train.tuned import TunedRecipe, TunedRecipes
+from jetdvfs.profiles.lab.train.tuned_recipes import TunedRecipe, TunedRecipes
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.chip import load_chip
 

@@ -170,7 +170,7 @@ def test_a_network_on_a_gpu_has_latency_energy_and_memory_and_its_eager_latency_
 def test_every_family_is_decomposed_with_edges_and_is_the_same_again(family: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="makes the networks")
     from jetdvfs.kernels.graph import graph_of
-    from jetdvfs.profiles.lab.networks.exporting import export
+    from jetdvfs.profiles.lab.networks.exported_networks import export
 
     one, again = (export(family, 1, tmp_path / f"{turn}.pt") for turn in "ab")
     assert one == again

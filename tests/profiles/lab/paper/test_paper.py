@@ -14,10 +14,10 @@ from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.steps import fixed_configurations
 from jetdvfs.profiles.lab.paper.accuracy import PredictionComparison, PredictionErrors, mean_of
-from jetdvfs.profiles.lab.paper.observed import observed
+from jetdvfs.profiles.lab.paper.network_on_boards import observed
 from jetdvfs.profiles.lab.paper.published import MEANS, TABLE_4, TABLE_5, TABLE_6, TABLE_7
 from jetdvfs.profiles.lab.paper.rotation import KernelRows, middle
-from jetdvfs.profiles.lab.paper.specialised import SingleNetworkModel, improvement, one_against_many
+from jetdvfs.profiles.lab.paper.single_network_models import SingleNetworkModel, improvement, one_against_many
 from jetdvfs.profiles.lab.paper.study import some_of
 from jetdvfs.profiles.lab.paper.variability import (
     DistributionTests,

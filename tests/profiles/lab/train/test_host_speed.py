@@ -11,7 +11,7 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.adapt.measurements import TABLES, MeasurementRows, Measurements
 from jetdvfs.profiles.board import ChipRates
 from jetdvfs.profiles.device import Device
-from jetdvfs.profiles.lab.train.left_out import whole_networks
+from jetdvfs.profiles.lab.train.held_out import whole_networks
 
 
 def record(cpu_khz: tuple[int, ...], references: dict[str, list[float]], kernel_ms: float = 0.0) -> Measurements:

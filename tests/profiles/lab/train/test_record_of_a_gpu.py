@@ -11,7 +11,7 @@ import math
 import pytest
 
 from jetdvfs.profiles.adapt.measurements import Measurements
-from jetdvfs.profiles.lab.train.left_out import measured_kinds
+from jetdvfs.profiles.lab.train.held_out import measured_kinds
 from jetdvfs.tests.support.paths import ROOT
 
 

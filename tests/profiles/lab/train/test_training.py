@@ -44,9 +44,9 @@ from jetdvfs.profiles.lab.train.host_fit import (
     fit_issue_time,
     fit_leakage,
 )
-from jetdvfs.profiles.lab.train.inside import NetworkFactors
 from jetdvfs.profiles.lab.train.kernel_models import FEW_KERNELS, Recipe, TrainingOptions, table_of
 from jetdvfs.profiles.lab.train.making import bundle_from_record, write_bundle
+from jetdvfs.profiles.lab.train.network_factors import NetworkFactors
 from jetdvfs.profiles.lab.train.region_fit import fit_region
 from jetdvfs.tests.support.profiles.synthetic_meter import (
     BOARD,

@@ -16,7 +16,7 @@ from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.one_twin import measure_twin, one_board_size, plan_twin
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
-from jetdvfs.profiles.lab.train.tuned import TriedRecipe, TunedRecipe, TunedRecipes, smallest
+from jetdvfs.profiles.lab.train.tuned_recipes import TriedRecipe, TunedRecipe, TunedRecipes, smallest
 from jetdvfs.profiles.lab.train.tuning import SearchSettings, SearchSpace, problem_of, tune
 from jetdvfs.profiles.reference import reference_network
 

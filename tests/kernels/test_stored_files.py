@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.kernels.stored import replacing
+from jetdvfs.kernels.stored_files import replacing
 
 
 def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from jetdvfs.profiles.bundle.bundle import read_manifest
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles
 from jetdvfs.profiles.bundle.manifest import UNSEEN_FAMILY
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.lab.train.bounding import fit_bounds
+from jetdvfs.profiles.lab.train.error_bounds import fit_bounds
 from jetdvfs.profiles.lab.train.listed_networks import calibrating_networks, left_out_networks, trained_networks
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu, view
 

@@ -16,7 +16,7 @@ from ...planning.lease_plan import SAFE, LeasePlan, PlanRequest
 from ...planning.limits import Limits
 from ...planning.plan import outlook, requirements
 from ...planning.targets import parse_target
-from ..credible import has
+from ..credible_range import has
 from ..missed_targets import HEAVIER_FROM
 
 GAIN = 0.03

@@ -21,9 +21,9 @@ from ....profiles.board import ModeSet
 from ...planning.lease_plan import LeasePlan, PlanRequest
 from ...planning.limits import Limits
 from ...planning.targets import check_confidence, check_rate
-from ..credible import has
-from .correcting import corrected
-from .replanned import BestPlanner
+from ..credible_range import has
+from .replanning import BestPlanner
+from .surface_corrector import corrected
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.errors import UsageError
-from jetdvfs.daemon.leases.learning.unpredicted import UnpredictedProgram
+from jetdvfs.daemon.leases.learning.unpredicted_program import UnpredictedProgram
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plan import Planning

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.leases.budgets.capping import BudgetScaling
+from jetdvfs.daemon.leases.budgets.budget_scaling import BudgetScaling
+from jetdvfs.daemon.leases.effective_leases import SILENT_S, EffectiveLeases
 from jetdvfs.daemon.leases.lease import Holder, Lease
-from jetdvfs.daemon.leases.present import SILENT_S, EffectiveLeases
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plan import Planning

@@ -19,7 +19,7 @@ from typing import Any
 from ....kernels.units import AXES, mhz
 from ...errors import DaemonError
 from ...hardware.sensors.energy import total_mw
-from ...system.record import ENTRIES_KEPT
+from ...system.decision_log import ENTRIES_KEPT
 from ...wire.client import Client
 from ..output import is_old
 

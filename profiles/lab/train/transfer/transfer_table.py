@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....kernels.correction.correct import correct
-from .....kernels.correction.correcting import CorrectionRun
+from .....kernels.correction.correction_run import CorrectionRun
 from .....kernels.correction.fitting import fit
 from .....kernels.correction.flat import flat_surface
 from .....kernels.correction.observation import Observation

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...hardware.applied import AppliedSetting
+from ...hardware.applied_setting import AppliedSetting
 from ...hardware.sensors.energy import RailEnergies
 from ...planning.plan import Plan
 from ..lease import Lease

@@ -13,7 +13,7 @@ from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.sensors.cooling import CoolingState
 from jetdvfs.daemon.hardware.sensors.thermal import TripPoint
 from jetdvfs.daemon.planning.plan import plan
-from jetdvfs.daemon.planning.settling import ThermalState, settled, warmth_of
+from jetdvfs.daemon.planning.thermal_state import ThermalState, settled, warmth_of
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.heat import Heat
 from jetdvfs.profiles.board import load_board

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..errors import DaemonError
 from . import protocol
-from .reports import Reporter
+from .reporter import Reporter
 
 RELEASE_S = 1.0
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.learning.correcting import SurfaceCorrector
-from jetdvfs.daemon.leases.learning.memory import ObservationStore, ProgramKey
-from jetdvfs.daemon.planning.settling import ThermalState
+from jetdvfs.daemon.leases.learning.observation_store import ObservationStore, ProgramKey
+from jetdvfs.daemon.leases.learning.surface_corrector import SurfaceCorrector
+from jetdvfs.daemon.planning.thermal_state import ThermalState
 from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.grid import FrequencyConfiguration

@@ -16,9 +16,9 @@ from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.measure.campaign import Campaign, CampaignSize, plan_campaign
-from jetdvfs.profiles.lab.measure.keeping import UnitStore
 from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
 from jetdvfs.profiles.lab.measure.steps import run_campaign
+from jetdvfs.profiles.lab.measure.unit_store import UnitStore
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, network, pointwise
 
 FULL = Path("/dev/full")

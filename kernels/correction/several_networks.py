@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..surface import Surface
-from .correcting import LATENCY, POWER, CorrectionRun, ObservedFigure
+from .correction_run import LATENCY, POWER, CorrectionRun, ObservedFigure
 from .fitting import Fit, FittedModel, fit
 from .models import LATENCY_UNKNOWNS
 from .observation import Observation, RateFactor

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.worker import accounts
+from jetdvfs.daemon.worker import user_pool
 from jetdvfs.tests.support.daemons.confined import START, needs_root
 
 
@@ -25,7 +25,7 @@ def test_a_worker_is_somebody_that_nobody_else_is_and_keeps_no_descriptor_it_was
         kept = sorted(int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir())
         process.stdin.close()
     uid = int(said.split()[0])
-    assert uid in accounts.RANGE and said.startswith(f"{uid} {uid} ('no network', 'a user of its own'")
+    assert uid in user_pool.RANGE and said.startswith(f"{uid} {uid} ('no network', 'a user of its own'")
     assert fields["Uid"].split() == fields["Gid"].split() == [str(uid)] * 4
     assert not fields.get("Groups", "").split()
     assert fields["NoNewPrivs"].strip() == "1"
@@ -35,19 +35,19 @@ def test_a_worker_is_somebody_that_nobody_else_is_and_keeps_no_descriptor_it_was
 
 @needs_root
 def test_an_account_that_a_process_or_somebody_has_is_not_taken() -> None:
-    taken, other = accounts.RANGE[40], accounts.RANGE[41]
+    taken, other = user_pool.RANGE[40], user_pool.RANGE[41]
     command = [sys.executable, "-c", f"import os; os.setuid({taken}); print('is', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "is\n"
-        assert accounts.first_free([0, taken, other]) == other
+        assert user_pool.first_free([0, taken, other]) == other
         with pytest.raises(PermissionError, match=f"accounts 0, {taken} are all in use"):
-            accounts.first_free([0, taken])
+            user_pool.first_free([0, taken])
         process.stdin.close()
-    assert accounts.first_free([0, taken]) == taken
+    assert user_pool.first_free([0, taken]) == taken
 
 
 def test_no_two_children_are_dealt_the_same_account() -> None:
-    dealer = accounts.UserPool()
+    dealer = user_pool.UserPool()
     with dealer.dealt() as one, dealer.dealt() as other:
-        assert not set(one) & set(other) and set(one) | set(other) <= set(accounts.RANGE)
+        assert not set(one) & set(other) and set(one) | set(other) <= set(user_pool.RANGE)

@@ -11,10 +11,10 @@ from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..config import Config
 from ..errors import UsageError
-from ..hardware.applied import AppliedSetting
+from ..hardware.applied_setting import AppliedSetting
 from ..hardware.baseline.baseline import RestoreReport
 from ..hardware.clocks.driver import Reading
-from ..hardware.offered import OfferedLevels
+from ..hardware.offered_levels import OfferedLevels
 from ..planning.limits import Limits, PowerBudget, permitted
 from ..system.journal import TROUBLE, RepeatedLog, fields
 from .demand.demand import LeaseProcesses

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.measure.guessing import guess
+from jetdvfs.profiles.lab.measure.mapping_guess import guess
 from jetdvfs.profiles.twin.measured.tables import load_tables
 
 

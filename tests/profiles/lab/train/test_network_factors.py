@@ -20,8 +20,8 @@ from jetdvfs.profiles.lab.measure.campaign import CampaignSize, plan_campaign
 from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
 from jetdvfs.profiles.lab.measure.steps import run_campaign
 from jetdvfs.profiles.lab.train.host_fit import fit_floor, fit_timing_us
-from jetdvfs.profiles.lab.train.inside import ALONE, fit_inside
 from jetdvfs.profiles.lab.train.kernel_models import table_of
+from jetdvfs.profiles.lab.train.network_factors import ALONE, fit_inside
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, pointwise
 from jetdvfs.tests.support.profiles.synthetic_meter import network as pointwise_network

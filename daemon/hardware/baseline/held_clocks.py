@@ -16,7 +16,7 @@ from ..clocks.domain import ClockDomain
 from ..clocks.driver import Driver
 from ..clocks.emc import EmcClock
 from ..files import Files
-from ..offered import mode_limits
+from ..offered_levels import mode_limits
 
 # Governors that hold a frequency; no kernel starts with them.
 _HOLDING = ("userspace", "performance", "powersave")

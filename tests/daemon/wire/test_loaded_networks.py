@@ -10,8 +10,8 @@ import pytest
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held import LoadedModel
-from jetdvfs.daemon.wire.opened import LoadedNetworks, OpenModel
+from jetdvfs.daemon.wire.held_lease import LoadedModel
+from jetdvfs.daemon.wire.loaded_networks import LoadedNetworks, OpenModel
 
 
 class Reading:

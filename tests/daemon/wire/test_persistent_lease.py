@@ -19,8 +19,8 @@ import pytest
 
 from jetdvfs import Client, qos
 from jetdvfs.daemon.errors import InputError, NoDaemon, UsageError
-from jetdvfs.daemon.wire import kept
-from jetdvfs.daemon.wire.kept import PersistentLease
+from jetdvfs.daemon.wire import persistent_lease
+from jetdvfs.daemon.wire.persistent_lease import PersistentLease
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE
 
@@ -35,7 +35,7 @@ def daemon(
 ) -> Iterator[Daemon]:
     with Daemon(board, tmp_path, "--profile", str(bundle), "--config", str(config)) as daemon:
         monkeypatch.setenv("JETDVFS_SOCKET", str(daemon.socket))
-        monkeypatch.setattr(kept, "LONGEST_WAIT_S", 0.5)
+        monkeypatch.setattr(persistent_lease, "LONGEST_WAIT_S", 0.5)
         daemon.client().close()
         yield daemon
         daemon.process.send_signal(signal.SIGCONT)

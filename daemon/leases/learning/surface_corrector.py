@@ -19,10 +19,10 @@ from ....kernels.correction.pinning import TELLING, pinned
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...planning.lease_plan import is_known
-from ...planning.settling import ThermalState, settled
-from ..credible import has
+from ...planning.thermal_state import ThermalState, settled
+from ..credible_range import has
 from ..missed_targets import HEAVIER_FROM, doubted
-from .memory import ObservationStore, ProgramKey
+from .observation_store import ObservationStore, ProgramKey
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation

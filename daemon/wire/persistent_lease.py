@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
-from . import asked
+from . import input_values
 from .client import Client
-from .held import RELEASE_S, HeldLease, LoadedModel
+from .held_lease import RELEASE_S, HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
-from .opened import LoadedNetworks, OpenModel
-from .reports import Reporter, counting, stays_behind
+from .loaded_networks import LoadedNetworks, OpenModel
+from .reporter import Reporter, counting, stays_behind
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,7 +66,7 @@ class PersistentLease:
         self._model = None if model is None else OpenModel(model, inputs)
         self._accept_boundary = accept_boundary
         self._request = HoldRequest.of(target, options)
-        asked.clocks(self._request.configuration)  # refuses an invalid one here
+        input_values.clocks(self._request.configuration)  # refuses an invalid one here
         self._required = required
         self._socket_path = socket_path
         self._on_change = on_change or _warn

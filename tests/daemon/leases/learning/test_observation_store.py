@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jetdvfs.daemon.leases.learning.memory import (
+from jetdvfs.daemon.leases.learning.observation_store import (
     CONFIGURATIONS_KEPT,
     PROGRAMS_KEPT,
     PROGRAMS_PER_USER,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DaemonError, InputError
-from . import asked
+from . import input_values
 from .client import Client
-from .held import LoadedModel
+from .held_lease import LoadedModel
 
 _MOST = 8
 """Networks kept loaded on a connection: a daemon takes 16, and the application may load more itself."""
@@ -25,7 +25,7 @@ class OpenModel:
 
     def __init__(self, path: str | os.PathLike[str], inputs: Sequence[Any]) -> None:
         self.path = path
-        self.tensors = [asked.tensor(item) for item in inputs]
+        self.tensors = [input_values.tensor(item) for item in inputs]
         self._descriptor: int | None = None
 
     def descriptor(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetdvfs.kernels.declared import DeclaredInput, OpenSizes, resolved
+from jetdvfs.kernels.declared_inputs import DeclaredInput, OpenSizes, resolved
 from jetdvfs.kernels.errors import ShapeError
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import TensorSpec

@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.sharing.joint import EXACT, MOST_CONFIDENCES, SLICE_MS, fare_ms, jointly, together, without_waiting
+from jetdvfs.daemon.leases.sharing.joint_choice import (
+    EXACT,
+    MOST_CONFIDENCES,
+    SLICE_MS,
+    fare_ms,
+    jointly,
+    together,
+    without_waiting,
+)
 from jetdvfs.daemon.planning.lease_plan import GpuLoad
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.observation import Observation

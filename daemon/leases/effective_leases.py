@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..planning.lease_plan import LeasePlan
-from .budgets.capping import BudgetScaling
+from .budgets.budget_scaling import BudgetScaling
 from .lease import Lease
 
 SILENT_S = 60.0

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from ..surface import Surface, Terms
 from ..units import AXES
+from .corrected_power import CorrectedPower
 from .fitting import OUTLIER, Fit, FittedModel, fit, nearness, of_levels, sampled
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
 from .observation import Correction, Observation, RateFactor
-from .powering import CorrectedPower
 
 Array = NDArray[np.float64]
 
