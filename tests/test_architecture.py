@@ -225,3 +225,13 @@ def test_every_source_file_names_its_licence() -> None:
     code = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in CODE]
     said: dict[Path, str] = {path: path.read_text(encoding="utf-8")[:200] for path in (*code, *tests, ROOT / "__init__.py")}
     assert not [str(path) for path, text in said.items() if "SPDX-License-Identifier: Apache-2.0" not in text]
+
+
+def test_no_class_name_means_two_things() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for package in ("daemon", "kernels", "profiles"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            names = {node.name for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ClassDef)}
+            for name in names:
+                places[name].append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

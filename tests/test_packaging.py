@@ -163,7 +163,7 @@ def test_workers_do_their_jobs_although_they_may_not_enter_the_installation(inst
     program = """
 import asyncio, socket, sys
 from pathlib import Path
-from jetdvfs.daemon.descriptors.disposal import Attached
+from jetdvfs.daemon.descriptors.disposal import DescriptorGrant
 from jetdvfs.daemon.profile import find_profile
 from jetdvfs.daemon.surfaces import Surfaces, table_folder
 from jetdvfs.daemon.worker.workers import Workers
@@ -178,7 +178,7 @@ async def jobs():
     ours, theirs = socket.socketpair()
     with reference_model("alexnet").open("rb") as model:
         socket.send_fds(theirs, [b"call"], [model.fileno()])
-    network = await surfaces.decompose(Attached(ours, 4, 0), [TensorSpec((1, 3, 224, 224))], "alexnet")
+    network = await surfaces.decompose(DescriptorGrant(ours, 4, 0), [TensorSpec((1, 3, 224, 224))], "alexnet")
     surface = await surfaces.surface(network)
     print(network.info["name"], surface.grid.shape == profile.identity.grid.shape, *surfaces.troubles)
 

@@ -14,7 +14,7 @@
    softmax, with a scale or a mask between them, are one kernel of attention.
 7. A mean over whole images is a pool.
 8. Other pointwise work forms groups like PyTorch's, without concatenations. A norm of rows absorbs the group that it reads.
-9. Concatenations are no layers; for copies see :class:`.ported.Copying`.
+9. Concatenations are no layers; for copies see :class:`.ported_layer.CopyRewriter`.
 
 Tactics chosen at build time are unknown: a product of one row may become a reduction, a deep convolution may leave its
 activation to the next layer. The rules follow the Layer Fusion Catalog of TensorRT's documentation and published engines.

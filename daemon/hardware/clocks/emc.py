@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory controller's clock, through one of the board's interfaces (see :mod:`.emc_ways`).
+"""The memory controller's clock, through one of the board's interfaces (see :mod:`.emc_interfaces`).
 
 A lock would harm cameras and displays: it is taken only if the CPU's clock does not bring the memory to the requested level.
 """

@@ -95,7 +95,7 @@ from concurrent.futures import ThreadPoolExecutor
 crew = ThreadPoolExecutor(1)
 readable, seen = [], []
 walls = sandbox.confine(
-    accounts.RANGE[:8], sandbox.Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(),
+    user_pool.RANGE[:8], sandbox.ResourceLimits(memory_bytes=1 << 29, cpu_s=5), keep=(),
     start_threads=lambda: crew.submit(lambda: seen.append(threading.get_native_id())).result(),
 )
 def attempt(what):

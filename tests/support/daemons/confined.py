@@ -23,10 +23,10 @@ needs_filter = pytest.mark.skipif(
 )
 START = """
 import ctypes, json, mmap, os, resource, select, signal, socket, sys, threading
-from jetdvfs.daemon.worker import accounts, sandbox
+from jetdvfs.daemon.worker import sandbox, user_pool
 readable = [os.open(sys.argv[1], os.O_RDONLY)] if len(sys.argv) > 1 else []
 walls = sandbox.confine(
-    accounts.RANGE[:8], sandbox.Allowance(memory_bytes=1 << 29, cpu_s=5), keep=(), readable=readable, start_threads=None
+    user_pool.RANGE[:8], sandbox.ResourceLimits(memory_bytes=1 << 29, cpu_s=5), keep=(), readable=readable, start_threads=None
 )
 """
 

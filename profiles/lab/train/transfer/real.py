@@ -67,7 +67,7 @@ def on_real_boards(
     seed: int = 0,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> list[RealRow]:
-    """A row for each table, board and number of observations, :data:`.shown.COUNTS` up to the table's configurations.
+    """A row for each table, board and number of observations, :data:`.transfer_table.COUNTS` up to the table's configurations.
 
     ``profile_of`` returns the profile that predicts known launches on a board, if any. Raises BoardDescriptionError, GridError.
     """

@@ -72,7 +72,7 @@ def test_only_who_knows_this_machine_by_its_address_is_answered_and_nothing_can_
         answer, text = asked(port, "/events", method)
         assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD"), method
         assert "nothing can be set here" in text
-    for path in ("/../page.html", "/page.py", "/following.py", "//etc/passwd", "/%2e%2e/server.py"):
+    for path in ("/../page.html", "/page.py", "/status_follower.py", "//etc/passwd", "/%2e%2e/server.py"):
         assert asked(port, path)[0].status == 404, path
 
 

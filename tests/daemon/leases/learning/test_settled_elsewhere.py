@@ -14,9 +14,9 @@ from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, own
 QUICKENED = """
 from jetdvfs.daemon.hardware.sensors import sampled
 from jetdvfs.daemon.leases.learning import learner
-from jetdvfs.daemon.planning import settling
+from jetdvfs.daemon.planning import thermal_state
 sampled.IDLE_S = sampled.WATCHED_S = 0.2
-learner.TEND_S, settling.SETTLED_S, settling._EVERY_S = 0.2, 1.5, 0.2
+learner.TEND_S, thermal_state.SETTLED_S, thermal_state._EVERY_S = 0.2, 1.5, 0.2
 """
 WARMER_C = 30.0
 
