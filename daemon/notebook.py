@@ -40,6 +40,8 @@ from .planning.limits import Limits, lasting
 from .planning.plan import Plan, plan
 from .planning.targets import Target, parse_target
 
+__all__ = ["BoardProfile", "BoardSurface", "decompose", "load_profile"]
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
@@ -66,6 +68,10 @@ def decompose(
 
     Raises:
         KernelsError: the file is no readable model, calls an unknown operator, or does not run on these inputs.
+
+    Examples:
+        >>> jetdvfs.decompose("model.pt", "1x3x224x224")
+        <network model (1x3x224x224:float32): 68 launches of 7 kinds, 3.64 GFLOP, 117 MB>
     """
     given = [inputs] if isinstance(inputs, str) else inputs
     return read_model(
@@ -78,6 +84,13 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
 
     Raises:
         BundleError: missing, incomplete, damaged, made for another board, or without measured power.
+
+    Examples:
+        >>> profile = jetdvfs.load_profile("agx-xavier-sim")
+        >>> profile
+        <profile agx-xavier-sim: simulated agx-xavier, 3654 configurations, models of 20 kernel kinds>
+        >>> profile.surface(jetdvfs.decompose("model.pt", "1x3x224x224")).plan("latency_ms=20")
+        <plan for latency_ms=20: CPU 345.6 MHz, GPU 675.75 MHz, EMC 665.6 MHz, 14.53 ms, 6.094 W, 88.56 mJ>
     """
     bundle = load_bundle(name_or_dir)
     if not bundle.manifest.rails:

@@ -20,33 +20,9 @@ from typing import Any
 from pdoc import doc, render
 
 import jetdvfs
-from jetdvfs.tests.support.references import ROLE, followed
+from jetdvfs.tests.support.references import FACES, ROLE, followed
 
 DOCS = Path(__file__).resolve().parent
-#: Public modules, from applications down to the basics.
-FACES = (
-    "daemon.notebook",
-    "daemon.qos",
-    "daemon.wire.client",
-    "daemon.wire.persistent_lease",
-    "daemon.planning.plan",
-    "daemon.planning.targets",
-    "daemon.errors",
-    "profiles.board",
-    "profiles.bundle.bundle",
-    "profiles.errors",
-    "kernels.decompose",
-    "kernels.inputs",
-    "kernels.network",
-    "kernels.kinds",
-    "kernels.grid",
-    "kernels.surface",
-    "kernels.cost.model",
-    "kernels.correction.correct",
-    "kernels.correction.observation",
-    "kernels.trees.ensemble",
-    "kernels.errors",
-)
 
 
 def everything_in(namespace: doc.Module | doc.Class) -> Iterator[doc.Doc[Any]]:

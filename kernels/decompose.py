@@ -42,6 +42,8 @@ from .torchscript.source import NEWEST, SourceTree, parse_version
 from .torchscript.unpickle import decode, unpickle
 from .torchscript.watching import flow_of
 
+__all__ = ["decompose"]
+
 _TRACED = "traced_inputs.pkl"
 
 
@@ -71,6 +73,12 @@ def decompose(
         UnsupportedOperator: it calls an operator without a shape rule.
         ShapeError: it does not run on such inputs.
         BudgetExceeded: reading it would exceed the budget.
+
+    Examples:
+        >>> from jetdvfs.kernels.inputs import parse_input
+        >>> network = decompose("model.pt", [parse_input("1x3x224x224")])
+        >>> print(network.launches[0].kind, network.launches[0].output)
+        conv2d (1, 64, 112, 112)
     """
     if isinstance(source, (str, os.PathLike)):
         path = model_file(Path(source))

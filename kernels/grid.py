@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from .errors import GridError
 from .units import AXES, CLOCKS, mhz, mhz_text, per_mhz
 
+__all__ = ["FrequencyConfiguration", "FrequencyGrid", "parse_configuration"]
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -58,6 +60,10 @@ def parse_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = 
 
     Raises:
         GridError: these are not three positive numbers or valid words.
+
+    Examples:
+        >>> parse_configuration("1190.4,675.75,1600")
+        FrequencyConfiguration(cpu_khz=1190400, gpu_hz=675750000, emc_hz=1600000000)
     """
     words = [word.strip() for word in text.split(",")]
     words = words * len(AXES) if len(words) == 1 and words[0] in _EXTREMES else words

@@ -24,6 +24,8 @@ from .execution import PHASES, Phase
 from .network import DTYPE_BYTES, PLAIN_TYPES, TensorSpec, numel
 from .text import valid_instead
 
+__all__ = ["parse_input", "read_input"]
+
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,200})=(?P<rest>.*)", re.DOTALL)
 _FORM = re.compile(r"(?P<shape>[0-9]+(?:x[0-9]+)*|scalar)(?::(?P<dtype>[^=]*)(?:=(?P<numbers>.*))?)?")
 _WORDS: dict[str, tuple[str, bool | None]] = {"true": ("flag", True), "false": ("flag", False), "none": ("none", None)}
@@ -43,7 +45,12 @@ def were_given(inputs: Sequence[tuple[str, Any]]) -> str:
 
 
 def parse_input(text: str) -> TensorSpec:
-    """Read one input in any of the forms above, or raise ShapeError."""
+    """Read one input in any of the forms above, or raise ShapeError.
+
+    Examples:
+        >>> print(parse_input("ids=1x16:int64"))
+        ids=1x16:int64
+    """
     text = text.strip()
     named = _NAME.fullmatch(text)
     name, rest = (named["name"], named["rest"]) if named else ("", text)
@@ -87,7 +94,12 @@ def _converted(kind: str, value: str, text: str) -> Any:
 
 
 def read_input(data: Mapping[str, Any]) -> TensorSpec:
-    """Read the JSON form of an input: ``shape``, ``dtype``, and optional ``name`` and ``value``; raises ShapeError."""
+    """Read the JSON form of an input: ``shape``, ``dtype``, and optional ``name`` and ``value``; raises ShapeError.
+
+    Examples:
+        >>> print(read_input({"shape": [1, 3, 224, 224], "dtype": "float16"}))
+        1x3x224x224:float16
+    """
     try:
         spec = TensorSpec.from_json(data)
     except (KeyError, TypeError, ValueError, ModelError) as error:

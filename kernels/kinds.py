@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias
 from .errors import UnsupportedOperator
 from .network import ParamValue, Shape, numel
 
+__all__ = ["KernelKind", "flops", "kind_of"]
+
 Params: TypeAlias = Mapping[str, ParamValue]
 FlopsRule: TypeAlias = Callable[[Sequence[Shape], Shape, Params], int]
 """Operations of one invocation, from the shapes of its inputs, the shape of its output and its parameters."""
@@ -67,7 +69,12 @@ class KernelKind:
 
 
 def kind_of(name: str) -> KernelKind:
-    """A kind's row, or UnsupportedOperator."""
+    """A kind's row, or UnsupportedOperator.
+
+    Examples:
+        >>> kind_of("conv2d").fused
+        False
+    """
     row = KINDS.get(name)
     if row is None:
         import difflib  # the resident daemon loads this module and never gets here
@@ -78,7 +85,12 @@ def kind_of(name: str) -> KernelKind:
 
 
 def flops(kind: str, inputs: Sequence[Shape], output: Shape, params: Params) -> int:
-    """Operations of one invocation that an operator launches; raises UnsupportedOperator."""
+    """Operations of one invocation that an operator launches; raises UnsupportedOperator.
+
+    Examples:
+        >>> flops("relu", [(1, 64, 56, 56)], (1, 64, 56, 56), {})
+        200704
+    """
     rule = kind_of(kind).flops
     if rule is None:
         raise UnsupportedOperator(f"kernel kind {kind!r} is made by fusion; its operations are those of its members")

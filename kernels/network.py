@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 from .boundary import Boundary
 from .errors import EndsEarly, ModelError
 
+__all__ = ["HostOp", "KernelInvocation", "Network", "TensorSpec"]
+
 Shape: TypeAlias = tuple[int, ...]
 ParamValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 

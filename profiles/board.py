@@ -30,6 +30,20 @@ from .documents import (
 )
 from .errors import BoardDescriptionError
 
+__all__ = [
+    "BoardDescription",
+    "ChipRates",
+    "CpuPolicy",
+    "GpuSlice",
+    "GpuSlices",
+    "ModeSet",
+    "PowerMode",
+    "PowerMonitor",
+    "Release",
+    "list_boards",
+    "load_board",
+]
+
 Mark: TypeAlias = Literal["verified", "derived", "unknown"]
 MARKS: tuple[str, ...] = get_args(Mark)
 """From strongest to weakest."""
@@ -246,11 +260,25 @@ class BoardDescription:
 
 
 def list_boards(folder: Path = BOARDS_DIR) -> tuple[str, ...]:
+    """Names of the described boards.
+
+    Examples:
+        >>> "agx-xavier" in list_boards()
+        True
+    """
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 def load_board(name: str, folder: Path = BOARDS_DIR) -> BoardDescription:
-    """Read one board description. Raises BoardDescriptionError if unknown or malformed."""
+    """Read one board description.
+
+    Raises:
+        BoardDescriptionError: unknown or malformed.
+
+    Examples:
+        >>> load_board("orin-nano-8gb").grid.shape
+        (22, 8, 4)
+    """
     path = folder / f"{name}.yaml"
     if name not in list_boards(folder):
         raise BoardDescriptionError(f"board {name!r} is not described{valid_instead(name, list_boards(folder))}")

@@ -20,7 +20,6 @@ from ...kernels.stored_files import replacing
 from ...kernels.text import printable, valid_instead
 from ...kernels.units import AXES
 from ...profiles.board import list_boards, load_board
-from ...profiles.bundle.bundle import read_manifest
 from ...profiles.bundle.finding import resolve_bundle
 from ...profiles.documents import Place, dotted, expected
 from ...profiles.errors import ProfilesError
@@ -145,6 +144,8 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
     if members.board is not None and members.board not in boards:
         yield _at(reading, "board", f"board {members.board!r} is not described{valid_instead(members.board, boards)}")
     if members.profile is not None:
+        from ...profiles.bundle.bundle import read_manifest
+
         try:
             if board is not None and board in boards:
                 find_profile(members.profile, board)

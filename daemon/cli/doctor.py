@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ... import __version__
 from ...kernels.text import printable
 from ...profiles.board import BoardDescription
-from ...profiles.bundle.bundle import read_manifest
 from ...profiles.errors import ProfilesError
 from ...profiles.timing import SystemClock
 from .. import arguments
@@ -371,6 +370,8 @@ def _profile(members: Members, board: str, *, running_system: bool) -> Finding:
     try:
         profile, notes = choose_profile(members.profile, board, running_system=running_system)
         if profile is not None:
+            from ...profiles.bundle.bundle import read_manifest
+
             read_manifest(profile.path)
     except (DaemonError, ProfilesError) as error:
         return wrong("profile", str(error), "jetdvfs profile list lists them", error.exit_code)

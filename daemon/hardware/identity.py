@@ -92,7 +92,9 @@ def described_boards() -> tuple[BoardDescription, ...]:
 
 
 def likely_boards(identity: BoardIdentity) -> tuple[BoardDescription, ...]:
-    """Boards whose files hold a name that the device tree lists, else all: loading one takes milliseconds."""
+    """Boards whose files hold a name that the device tree lists, else all, as loading takes milliseconds; none for no name."""
+    if not (identity.compatible or identity.model or identity.modes_conf):
+        return ()
     texts = {name: (BOARDS_DIR / f"{name}.yaml").read_text(encoding="utf-8") for name in list_boards()}
     named = [name for name, text in texts.items() if any(one in text for one in identity.compatible)]
     found = tuple(load_board(name) for name in named)
@@ -134,9 +136,12 @@ def match_board(identity: BoardIdentity, boards: Sequence[BoardDescription]) -> 
     by_model = next((board for board in boards if not told and identity.model and board.model == identity.model), None)
     found = by_model or _undescribed(identity, told, [board for board in boards if board.compatible[-1] in identity.compatible])
     if found is None:
-        names = f"{', '.join(board.name for board in boards)} ('board: NAME' in the configuration takes it for one of them)"
+        described = ", ".join([board.name for board in boards] or list_boards())
         said = ", ".join((identity.model, *identity.compatible)).strip(", ") or "nothing"
-        raise InputError(f"no described board fits this machine, whose device tree says {said}; described: {names}")
+        raise InputError(
+            f"no described board fits this machine, whose device tree says {said}; described: {described} "
+            "('board: NAME' in the configuration takes it for one of them)"
+        )
     return found
 
 

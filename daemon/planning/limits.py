@@ -6,17 +6,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...kernels.grid import FrequencyGrid
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ...profiles.documents import Positive
 from ..errors import UsageError
 from ..leases.demand.floors import Floors
 from .targets import BatteryLifeTarget, Target
+
+if TYPE_CHECKING:  # the command line checks a configuration without NumPy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...kernels.grid import FrequencyGrid
 
 CEILINGS_C = (20.0, 110.0)
 BATTERIES_WH = (0.1, 100_000.0)
@@ -140,7 +142,7 @@ class Limits:
         return cls(ranges.get("cpu_khz"), ranges.get("gpu_hz"), ranges.get("emc_hz"))
 
     def affords(self, power_mw: NDArray[np.float64]) -> NDArray[np.bool_]:
-        affordable: NDArray[np.bool_] = power_mw <= (np.inf if self.power_mw is None else self.power_mw)
+        affordable: NDArray[np.bool_] = power_mw <= (math.inf if self.power_mw is None else self.power_mw)
         return affordable
 
     @property
@@ -148,6 +150,8 @@ class Limits:
         return "" if self.power_mw is None else f"{self.power_mw / 1e3:.4g} W {self.because}".rstrip()
 
     def permits(self, grid: FrequencyGrid) -> NDArray[np.bool_]:
+        import numpy as np
+
         masks = []
         for name in AXES:
             axis, bounds = np.array(grid.levels(name)), getattr(self, name)
@@ -182,6 +186,8 @@ def permitted(
 
 def lowest_clocks(grid: FrequencyGrid, among: NDArray[np.bool_]) -> tuple[int, int, int]:
     """The configuration with the lowest sum of clocks, each relative to its top."""
+    import numpy as np
+
     parts = [np.array(grid.levels(name)) / grid.levels(name)[-1] for name in AXES]
     height = parts[0][:, None, None] + parts[1][:, None] + parts[2]
     cpu, gpu, emc = np.unravel_index(int(np.where(among, height, np.inf).argmin()), grid.shape)

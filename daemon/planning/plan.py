@@ -19,6 +19,8 @@ from ..errors import InputError, TargetNotAttainable
 from .limits import TIE, Limits, lowest_clocks
 from .targets import FIGURE_NAMES, Target, TargetBound, TargetFigures, check_confidence, check_rate, parse_target
 
+__all__ = ["Alternative", "Caveats", "Plan", "PlannedOption", "plan"]
+
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], TargetFigures]
 # Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
@@ -246,6 +248,12 @@ def plan(
         TargetNotAttainable: no permitted configuration meets the target; the text names the best attainable.
         UsageError: an argument is invalid.
         InputError: the surface's figures are out of proportion.
+
+    Examples:
+        >>> network = jetdvfs.decompose("model.pt", "1x3x224x224")
+        >>> chosen = plan(jetdvfs.load_profile("agx-xavier-sim").surface(network), "min-energy", fps=30)
+        >>> print(chosen.configuration)
+        CPU 345.6 MHz, GPU 675.75 MHz, EMC 665.6 MHz
     """
     check_rate(fps)
     check_confidence(confidence)

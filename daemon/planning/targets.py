@@ -17,6 +17,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from ...kernels.text import meant_by
 from ..errors import UsageError
 
+__all__ = [
+    "BatteryLifeTarget",
+    "BoundedTarget",
+    "EnergyPerToken",
+    "EnergyTarget",
+    "LatencyTarget",
+    "MinEdp",
+    "MinEnergy",
+    "PowerTarget",
+    "Target",
+    "TimeToFirstToken",
+    "TokensPerSecond",
+    "UnboundedTarget",
+    "parse_target",
+    "target_classes",
+]
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -327,6 +344,12 @@ class MinEdp(UnboundedTarget):
 
 
 def target_classes() -> tuple[type[Target], ...]:
+    """Classes of all targets.
+
+    Examples:
+        >>> LatencyTarget in target_classes()
+        True
+    """
     return tuple(target for target in _derived(Target) if target.keyword)
 
 
@@ -338,7 +361,12 @@ def _derived(base: type[Any]) -> Iterator[type[Target]]:
 
 @lru_cache(maxsize=256)
 def parse_target(text: str) -> Target:
-    """Parse a target's text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``; raises UsageError."""
+    """Parse a target's text, such as ``latency_ms=50``, ``latency<=50ms``, ``50ms`` or ``min-energy``; raises UsageError.
+
+    Examples:
+        >>> parse_target("50ms")
+        LatencyTarget(limit=50.0)
+    """
     found = _TEXT.fullmatch(text.strip())
     name, sign, value = found.group("name", "sign", "value") if found else ("", None, text)
     name = name and name.rstrip()

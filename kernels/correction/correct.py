@@ -23,6 +23,8 @@ from .fitting import nearness
 from .flat import flat_surface
 from .observation import CorrectedSurface, Observation
 
+__all__ = ["correct"]
+
 Array = NDArray[np.float64]
 
 _FEW = 3  # configurations; a fit of fewer is useless alone
@@ -41,6 +43,14 @@ def correct(surface: Surface, observations: Sequence[Observation]) -> CorrectedS
 
     Raises:
         CostModelError: no observation; GridError for one outside the surface.
+
+    Examples:
+        >>> from jetdvfs.kernels.correction.observation import Observation
+        >>> network = jetdvfs.decompose("model.pt", "1x3x224x224")
+        >>> surface = jetdvfs.load_profile("agx-xavier-sim").surface(network)
+        >>> corrected = correct(surface, [Observation(surface.grid.top, 8.0)])
+        >>> corrected.correction.configurations
+        1
     """
     if not observations:
         raise CostModelError("correction: expected at least one observation")

@@ -31,6 +31,8 @@ from .region import hold_batches
 from .roofline import bound_ms, least_latency_ms, terms_ms
 from .totals import UncertaintyGroup, add_up, common_variance, together_variance
 
+__all__ = ["KernelCosts", "Timeline", "kernel_costs", "surface"]
+
 # Boards of one kind always differ somewhat.
 LEAST_SIGMA = 0.03
 
@@ -149,6 +151,12 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
 
     Raises:
         CostModelError: nothing is launched, a kernel does not fit its kind's features, or a prediction is not finite.
+
+    Examples:
+        >>> from jetdvfs.profiles.bundle.bundle import load_bundle
+        >>> costs = kernel_costs(jetdvfs.decompose("model.pt", "1x3x224x224"), load_bundle("agx-xavier-sim").cost)
+        >>> len(costs.kernels)
+        28
     """
     launches = network.launches
     if not launches:
@@ -215,6 +223,13 @@ def surface(
 
     Raises:
         CostModelError: as :func:`kernel_costs`; or an unknown method, execution or part.
+
+    Examples:
+        >>> from jetdvfs.profiles.bundle.bundle import load_bundle
+        >>> network = jetdvfs.decompose("model.pt", "1x3x224x224")
+        >>> predicted = surface(network, load_bundle("agx-xavier-sim").cost)
+        >>> predicted.latency_ms.shape
+        (29, 14, 9)
     """
     if method not in METHODS:
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")

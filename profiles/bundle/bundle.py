@@ -28,6 +28,8 @@ from .manifest import Manifest
 from .reading import MANIFEST, read_checked, read_file
 from .tables import MappedModel, TableCache
 
+__all__ = ["Bundle", "load_bundle", "read_manifest"]
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -39,7 +41,13 @@ class Bundle:
 
 
 def read_manifest(directory: Path, *, boards: Path = BOARDS_DIR) -> Manifest:
-    """Read a bundle's manifest and check it against its board or device. Raises BundleError."""
+    """Read a bundle's manifest and check it against its board or device. Raises BundleError.
+
+    Examples:
+        >>> from jetdvfs.profiles.bundle.finding import resolve_bundle
+        >>> read_manifest(resolve_bundle("agx-xavier-sim")).board
+        'agx-xavier'
+    """
     read_identity(directory, boards=boards)
     try:
         manifest = Manifest.from_json(load_json(read_file(directory / MANIFEST)))
@@ -78,6 +86,10 @@ def load_bundle(
 
     Raises:
         BundleError: a part is missing, damaged, or of another board.
+
+    Examples:
+        >>> load_bundle("agx-xavier-sim").manifest.grid.size
+        3654
     """
     directory = resolve_bundle(name_or_dir)
     manifest = read_manifest(directory, boards=boards)

@@ -15,6 +15,31 @@ from jetdvfs.tests.support.imports import imported_names, is_face, modules, synt
 
 ROLE = re.compile(r":(?:mod|func|class|meth|attr|data|exc):`(~?[\w.]+)`")
 
+#: Modules of the reference, from applications down.
+FACES = (
+    "daemon.notebook",
+    "daemon.qos",
+    "daemon.wire.client",
+    "daemon.wire.persistent_lease",
+    "daemon.planning.plan",
+    "daemon.planning.targets",
+    "daemon.errors",
+    "profiles.board",
+    "profiles.bundle.bundle",
+    "profiles.errors",
+    "kernels.decompose",
+    "kernels.inputs",
+    "kernels.network",
+    "kernels.kinds",
+    "kernels.grid",
+    "kernels.surface",
+    "kernels.cost.model",
+    "kernels.correction.correct",
+    "kernels.correction.observation",
+    "kernels.trees.ensemble",
+    "kernels.errors",
+)
+
 
 def references(text: str) -> Iterator[str]:
     """What a text refers to, as it is written."""
