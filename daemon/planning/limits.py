@@ -111,7 +111,7 @@ class ClockLimits:
         return bounds.allowed(levels)
 
     def within(self, grid: FrequencyGrid) -> FrequencyGrid:
-        return FrequencyGrid(**{axis: self.allowed(axis, grid.levels(axis)) for axis in AXES})
+        return replace(grid, **{axis: self.allowed(axis, grid.levels(axis)) for axis in AXES})
 
     def missed(self, levels: Mapping[str, Sequence[int]]) -> Iterator[str]:
         """One line for each clock whose offered levels are all out of bounds; CPU clusters by cpufreq policy."""

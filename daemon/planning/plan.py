@@ -253,7 +253,7 @@ def plan(
         >>> network = jetdvfs.decompose("model.pt", "1x3x224x224")
         >>> chosen = plan(jetdvfs.load_profile("agx-xavier-sim").surface(network), "min-energy", fps=30)
         >>> print(chosen.configuration)
-        CPU 345.6 MHz, GPU 675.75 MHz, EMC 665.6 MHz
+        CPU 268.8 MHz, GPU 318.75 MHz, EMC 408.0 MHz
     """
     check_rate(fps)
     check_confidence(confidence)
