@@ -111,11 +111,11 @@ class Members:
         default=None, metadata={"help": f"users who may ask for clocks; default: {INSTALLED_GROUP}, if there is such a group"}
     )
     axes: frozenset[Axis] = field(
-        default=frozenset(AXES), metadata={"help": "clocks that may be set; the others stay as they are found"}
+        default=frozenset(AXES), metadata={"help": "clocks that may be set; the rest stay at the baseline"}
     )
     limits: ClockLimits = field(default_factory=ClockLimits, metadata={"help": "clocks outside are never set"})
     cpu_clusters: Literal["together", "apart"] = field(
-        default="together", metadata={"help": "if apart, one leads and the others run as low as other work allows"}
+        default="together", metadata={"help": "if apart, one leads and the rest run as low as other work allows"}
     )
     cpu_leader: Text | None = field(
         default=None, metadata={"help": "the application's cpufreq policy, as policy0; default: the one with most cores"}

@@ -39,7 +39,7 @@ daemon is started anew.
 
 Members of the group `jetdvfs` may ask it for clocks within the operator's limits. The second socket is root's.
 
-What it does is told by `jetdvfs status`, what is wrong by `jetdvfs doctor`, and its log by `journalctl -u jetdvfsd`.
+`jetdvfs status` shows its state, `jetdvfs doctor` its faults, and `journalctl -u jetdvfsd` its log.
 """
 SIGNALS = {
     "SIGTERM, SIGINT": "give the board back and end",
@@ -50,7 +50,7 @@ PLACES = {
     "/run/jetdvfs/jetdvfs.sock": "the socket of the group's members",
     "/run/jetdvfs/admin.sock": "root's socket",
     "/run/jetdvfs/baseline": "how the board was found, for as long as something is held",
-    "/var/lib/jetdvfs": "what is kept: converted profiles and surfaces made with them, and profiles of this system",
+    "/var/lib/jetdvfs": "converted profiles and their surfaces, and profiles of this system",
 }
 
 
@@ -196,7 +196,7 @@ def jetdvfsd_8() -> str:
             yield from (".TP", f"\\fI{literal(path)}\\fR", prose(what))
         yield from (".SH SEE ALSO", f"{bold('jetdvfs')}(1), {bold('jetdvfsd.yaml')}(5), {bold('journalctl')}(1)")
 
-    return page("jetdvfsd", 8, "daemon that sets a Jetson's clocks to what applications need", body())
+    return page("jetdvfsd", 8, "daemon that sets a Jetson's clocks for applications", body())
 
 
 def members(kind: Any, at: str = "") -> Lines:

@@ -29,7 +29,7 @@ class Boundary:
 
     @property
     def note(self) -> str:
-        return f"{self}; what follows is not counted"
+        return f"{self}; the rest is not counted"
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "place": self.place, "reason": self.reason}

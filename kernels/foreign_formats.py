@@ -19,7 +19,7 @@ _EXPORT = "torch.export.save(torch.export.export(model.eval(), (example,)), 'mod
 _ONNX = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
 _LOADED = f"build the model in Python, load them into it, then {_EXPORT}"
 _ENGINE = (
-    "trtexec --loadEngine=FILE --profilingVerbosity=detailed --exportLayerInfo=engine.json writes what is read of it (of an "
+    "trtexec --loadEngine=FILE --profilingVerbosity=detailed --exportLayerInfo=engine.json writes its layers (of an "
     "engine built with --profilingVerbosity=detailed); or give the ONNX file that it was built from"
 )
 _TENSORFLOW = "python -m tf2onnx.convert"
@@ -39,7 +39,7 @@ _STARTS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"7767517", "an ncnn network", f"give the model that it was converted from: {_EXPORT}"),
     (0, b"RKNN", "a Rockchip model", f"give the model that it was converted from: {_ONNX}"),
     (0, b"\x01HEF", "a Hailo model", f"give the model that it was compiled from: {_ONNX}"),
-    (0, b"\x7fELF", "a compiled program (AOTInductor, TVM?)", f"give what it was compiled from: {_EXPORT}"),
+    (0, b"\x7fELF", "a compiled program (AOTInductor, TVM?)", f"give the model that it was compiled from: {_EXPORT}"),
     (0, b"version https://git-lfs", "a pointer of Git LFS to a file that is not here", "git lfs pull"),
     (0, b"\x1f\x8b", "compressed by gzip", "unpack it first (tar -xzf, gunzip)"),
     (0, b"BZh", "compressed by bzip2", "unpack it first"),

@@ -152,7 +152,7 @@ def _describe(board: BoardDescription) -> Iterable[str]:
         yield f"its simulated board was calibrated on: {calibrated_on}"
     yield from (f"read in: {source}" for source in board.sources)
     if board.sibling:
-        yield f"what its file does not say is assumed to be as of {board.sibling}"
+        yield f"missing values are those of {board.sibling}"
     yield "how much of it is known:"
     for section, mark in _sections(board).items():
         parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}

@@ -282,7 +282,7 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
     served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}
     for fused, model in served.items():
         if model is not None and model.kind != fused:
-            yield f"no model for {fused}: the model of {model.kind} stands in, less certainly"
+            yield f"no model for {fused}: the model of {model.kind} is used instead, less certainly"
 
 
 def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:

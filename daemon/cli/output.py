@@ -145,6 +145,6 @@ def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None
 
 
 def battery(told: Mapping[str, Any]) -> str:
-    lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at what is drawn now"
+    lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at the present power"
     name = told.get("battery") or "stated"
     return f"{name}: {told['left_wh']:.3g} Wh left, to last for {told['hours']:.3g} h{lasts}"

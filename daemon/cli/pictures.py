@@ -179,7 +179,7 @@ def _shares(axes: Axes, launches: tuple[KernelInvocation, ...], kinds: dict[str,
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title("what it is made of", loc="left", fontsize=11)
+    axes.set_title("composition", loc="left", fontsize=11)
 
 
 def _along(

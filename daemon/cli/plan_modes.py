@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mig",
         choices=("a100",),
-        help="judge slices of this GPU instead, by memory alone; needs no profile. A list of launches has the least memory, "
+        help="check slices of this GPU instead, by memory alone; needs no profile. A list of launches has the least memory, "
         "which tells slices that are too small",
     )
     group.add_argument(

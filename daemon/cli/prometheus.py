@@ -164,7 +164,7 @@ METRICS = (
     Metric(
         "jetdvfs_budget_watts",
         "gauge",
-        "What the board may draw, where a battery or a ceiling bounds it.",
+        "Power limit from the battery or a temperature ceiling.",
         _one(lambda s: s["budget"]["limit_mw"] / 1e3 if s.get("budget") else None),
     ),
     Metric(

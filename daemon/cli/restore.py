@@ -122,6 +122,6 @@ def _say(outcome: RestoreOutcome, verb: str, folder: Path) -> None:
     for line in outcome.restored:
         print(f"{verb}  {line}")
     if outcome.locked:
-        print("the memory clock is locked by somebody else; jetdvfs board unlock ends that")
+        print("the memory clock is locked by another program; jetdvfs board unlock ends that")
     for line in outcome.left:
-        print(f"left as somebody else set it since  {line}")
+        print(f"left as another program set it  {line}")

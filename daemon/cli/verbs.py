@@ -59,7 +59,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "web": ("web.web", "show the board and its leases in a browser, with live plots"),
     "log": ("log", "show the daemon's last decisions and their reasons"),
     "board": ("board", "show the board, its clocks, rails and limits"),
-    "config": ("config", "check, show or begin the daemon's configuration"),
+    "config": ("config", "check, show or write the daemon's configuration"),
     "setup": ("setup.setup", "measure a new board for some minutes, and install a proven profile"),
     "doctor": ("doctor", "diagnose the installation"),
     "measure": ("measure", "measure time, power, energy and frames of a command"),

@@ -38,7 +38,7 @@ from .transition import Transition
 if TYPE_CHECKING:
     from .baseline.held_clocks import HeldClocksReport
 
-LOCKED = "memory clock is locked by somebody else"
+LOCKED = "memory clock is locked by another program"
 
 
 class Hardware:
@@ -338,7 +338,7 @@ class Hardware:
         if not locks or TITLES["emc_hz"] in report.clocks:
             return report
         # Another program took a lock, so that limits no longer hold the clock.
-        left = (f"{path}: left at 1, which somebody else has set" for path in sorted(locks))
+        left = (f"{path}: left at 1, which another program set" for path in sorted(locks))
         return replace(report, left=(*report.left, *left), clocks=(TITLES["emc_hz"], *report.clocks))
 
     def _memory_locks(self) -> frozenset[str]:

@@ -418,7 +418,7 @@ class Controller:
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
                 reasons = texts or self.floors.reasons or (self.budgets.told if self.budgets is not None else ())
-                self._set("; ".join(reasons) or "what others allow or need has changed")
+                self._set("; ".join(reasons) or "limits or demand of other work changed")
                 return
         except DaemonError as error:
             texts = (str(error),)
@@ -429,7 +429,7 @@ class Controller:
         self.changed_s = self._monotonic()
         if self.budgets is not None:
             self.budgets.wake()
-        found = "; ".join(texts) or "every clock stands as it was set"
+        found = "; ".join(texts) or "every clock is as it was set"
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
     def _set(self, reason: str, offered: OfferedLevels | None = None) -> AppliedSetting:
@@ -466,7 +466,7 @@ class Controller:
         for text in report.left:
             self._said.say(logging.INFO, text, fields(GIVEN_BACK))
         if report.left and not report.failed:
-            self._left = f"left to others, who have set them since the last lease began: {', '.join(report.clocks)}"
+            self._left = f"left to other programs, which have set them since the last lease began: {', '.join(report.clocks)}"
             log.warning("the board is given back; %s", self._left, extra=fields(GIVEN_BACK, reason="; ".join(report.left)))
         elif report.restored and not report.failed:
             log.info("the board is as it was found", extra=fields(GIVEN_BACK))

@@ -23,7 +23,7 @@ COOLS_S = 30.0
 CALM_S = 60.0
 STUCK_AFTER_S = 2.0
 """Time a clock is slow before the leases are planned for its actual level."""
-_LEFT = "what somebody else set is left to them"
+_LEFT = "clocks set by other programs are left to them"
 
 
 class ClockReader(Protocol):
@@ -70,13 +70,13 @@ def find_deviations(board: ClockReader, applied: AppliedSetting, heat_before: st
             text = f"set to {was}, still cut down after heat ({heat_before}); the kernel raises it step by step"
             found.append(Deviation(axis, "slow", f"{title(axis)}: {text}"))
         elif held > levels[-1]:
-            text = f"limited to {megahertz(axis, levels[-1])} by somebody else's limit or the power mode"
+            text = f"limited to {megahertz(axis, levels[-1])} by another program's limit or the power mode"
             found.append(Deviation(axis, "limited", f"{title(axis)}: {text}; {was} was held"))
         elif moved is not None:
             by = (
                 f"taken over ({moved.mode})"
                 if moved.accepted is None
-                else f"set to {megahertz(axis, moved.accepted)} by somebody else"
+                else f"set to {megahertz(axis, moved.accepted)} by another program"
             )
             found.append(Deviation(axis, "taken", f"{title(axis)}: {by}; {was} was held"))
         elif slow is not None:

@@ -72,7 +72,7 @@ def why(
     if over_current:
         causes.append(f"over-current ({'; '.join(over_current)})")
     if deviating and not throttled:
-        causes.append(f"clocks below what was requested ({'; '.join(deviating)})")
+        causes.append(f"clocks below the requested ones ({'; '.join(deviating)})")
     if company:
         causes.append(f"contention ({', '.join(company)} use{'s' * (len(company) == 1)} the GPU, too)")
     if predicted_ms is not None and not causes:

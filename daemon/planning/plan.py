@@ -388,8 +388,8 @@ class _Planner:
                 others &= self._meets(bound)
             if objective[others].min() < attained * (1 - TIE):
                 gain = _share(objective[others].min(), attained)
-                return f"{reason} What binds is {name}: without it, {self._merit()} could be {gain}."
-        return f"{reason} Nothing binds: none of the others would be better."
+                return f"{reason} The active constraint is {name}: without it, {self._merit()} could be {gain}."
+        return f"{reason} No constraint is active: this is the global optimum."
 
     def _budget_reason(self) -> str:
         return f" The board may draw {self.limits.budget}." if self.limits.budget else ""

@@ -91,7 +91,7 @@ def read_stack(path: Path, *, required: bool) -> ConfigLayers:
             problems.append(Remark(part, error.line, str(error)))
         else:
             repeated = repeated_members(text)
-            warnings += (Remark(part, line, f"{dotted(at)} is said before; this one counts") for at, line in repeated)
+            warnings += (Remark(part, line, f"{dotted(at)} is given twice; this one counts") for at, line in repeated)
     return ConfigLayers(path, tuple(layers), tuple(problems), tuple(warnings))
 
 

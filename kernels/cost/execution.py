@@ -99,7 +99,7 @@ def execution_note(network: Network, cost: BoardCost, execution: Execution) -> s
         what = "a graph" if execution == "graph" else "an engine"
         start_us = float(cost.host.start_us(execution, cpu_mhz, emc_mhz)[-1, -1])
         notes.append(
-            f"what starting {what} costs the host was not measured on this board: "
+            f"the host's cost of starting {what} was not measured on this board: "
             f"it is taken to be as much as one call, {start_us:.0f} us at the top clocks, within a factor of two"
         )
     if execution == "engine" and not network.runtime:

@@ -63,8 +63,8 @@ MOVES: Mapping[str, str] = {
 }  # fmt: skip
 #: Layers with unknown work, and the reason.
 OPAQUE: Mapping[str, str] = {
-    "plugin": "what a plugin computes is not in the file",
-    "pluginv2": "what a plugin computes is not in the file",
+    "plugin": "its computation is not in the file",
+    "pluginv2": "its computation is not in the file",
     "myelin": "a block that an older TensorRT compiled as one; TensorRT 10 lists its kernels",
     "dla": "it runs on the DLA, whose clock is none of those that are set",
     "nms": "how many boxes stay depends on the numbers in them",

@@ -202,7 +202,7 @@ def _configuration(path: Path, account: Account) -> Mapping[str, Any]:
         with open(path, "rb", opener=without_waiting) as stream:
             content = stream.read(most + 1)
     except OSError as error:
-        why = f"{path.name}, which says what network the weights are of, cannot be read beside them"
+        why = f"{path.name}, which describes the network of the weights, cannot be read"
         raise ModelError(f"{why}: {error.strerror or error}") from error
     if len(content) > most:
         raise BudgetExceeded(f"{path.name} has more than {most} bytes")

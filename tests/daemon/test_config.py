@@ -254,7 +254,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         "c.yaml 1 limits.gpu_hz",
     ]
     assert [str(one).partition("; known")[0].rpartition("/")[2] for one in reading.warnings] == [
-        "jetdvfsd.yaml, line 5: profile is said before; this one counts",
+        "jetdvfsd.yaml, line 5: profile is given twice; this one counts",
     ]
     with pytest.raises(UsageError, match=r"and 6 more; jetdvfs config check lists them"):
         load_config(tmp_path / "jetdvfsd.yaml")

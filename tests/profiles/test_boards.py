@@ -95,10 +95,7 @@ def test_a_sibling_is_told_by_its_device_tree_and_says_what_is_assumed(
     assert board.sibling in list_boards() and board.sources
     assert main(["board", "show", name]) == 0
     shown = capsys.readouterr().out
-    assert (
-        f"what its file does not say is assumed to be as of {board.sibling}" in shown
-        and f"read in: {board.sources[0]}" in shown
-    )
+    assert f"missing values are those of {board.sibling}" in shown and f"read in: {board.sources[0]}" in shown
 
 
 def test_a_module_on_a_carrier_of_another_make_is_that_of_the_developer_kit() -> None:

@@ -148,7 +148,7 @@ class Baseline:
         try:
             self._store_record(self._record)
         except HardwareRefused as error:
-            self.unsaved = f"{error}; what is held is known from before the last change"
+            self.unsaved = f"{error}; the stored baseline predates the last change"
 
     def keep(self) -> None:
         if self.unsaved or not self._store.intact:
@@ -211,7 +211,7 @@ class Baseline:
                 if now not in (None, before) and not self._cut_by_heat(domain, path, str(now), (before,)):
                     found[path] = str(now)
         still = (path for path, value in found.items() if path not in told and self._files.find_text(path) == value)
-        return [f"{path}: left at {found[path]}, which somebody else has set" for path in still]
+        return [f"{path}: left at {found[path]}, which another program set" for path in still]
 
     def _not_taken(self, write: Write) -> str:
         """Error for a value that did not take: a cap of the memory clock may fall and not rise again."""
@@ -261,7 +261,7 @@ class Baseline:
                 continue
             elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and self._asked_for(path, current)):
                 theirs.add(path)
-                look.left.append(f"{path}: left at {current}, which somebody else has set")
+                look.left.append(f"{path}: left at {current}, which another program set")
         if domain.setpoint in theirs:
             # Another program uses our mode for its own clock, and would lose that clock without it.
             return set()

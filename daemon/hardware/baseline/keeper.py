@@ -169,7 +169,9 @@ class BaselineKeeper:
             self.baseline = baseline
             baseline.save()
         names = ", ".join(domain.name for domain in found.domains)
-        said = self._said(f"{why}; what looks held ({names}) gets the kernel's governor, the power mode's limits and no lock")
+        said = self._said(
+            f"{why}; clocks that look held ({names}) get the kernel's governor, the power mode's limits and no lock"
+        )
         return _together(said, baseline.restore(dry_run=dry_run, longest_s=longest_s))
 
     def _said(self, note: str) -> RestoreReport:

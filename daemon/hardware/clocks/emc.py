@@ -49,7 +49,7 @@ class EmcClock:
         if self.way != "cap":
             return ()
         why = f" ({self.why})" if self.why else ""
-        return (f"memory clock can only be capped{why}: it moves below what is asked for",)
+        return (f"memory clock can only be capped{why}: it moves below the requested clock",)
 
     def stale(self) -> bool:
         """True if a rate lock now makes limits useless, or the lock that sets the clock was released."""

@@ -153,11 +153,11 @@ class PowerBudgets:
             return None
         battery = self._read_battery(now_s)
         if self._unread and any(draining.asked.battery_wh is None for draining in self._draining.values()):
-            self.notes = (*self.notes, "what is left in the battery can no longer be read; what was read last counts")
+            self.notes = (*self.notes, "the charge of the battery can no longer be read; the last reading counts")
         if drawn_mw is None:
             read = self._sensors.rails_mw()
             unread = ", ".join(rail for rail in self._sensors.energy_rails if rail not in read)
-            text = f"power drawn from the battery is unknown ({unread} is not read): what is left is not counted down"
+            text = f"power drawn from the battery is unknown ({unread} is not read): the charge is not counted down"
             self.notes = (*self.notes, text)
         found: PowerBudget | None = None
         for name, draining in self._draining.items():

@@ -65,14 +65,14 @@ def worth_while(
     if not isinstance(limits, Limits):
         return None
     if (unkept := wish.missed(held.configuration)) is not None:
-        return f"by what was observed, {unkept}"
+        return f"by observation, {unkept}"
     if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, wish.surface, shared_at)):
-        return f"by what was observed, its frames take {longer:.0%} longer than those that share the GPU were told"
+        return f"by observation, its frames take {longer:.0%} longer than those that share the GPU were told"
     plan = BestPlanner(wish).plan(limits)
     if plan.unmet:
         return None
     gain = wish.gain(held.configuration, plan.configuration)
-    return f"by what was observed, {gain:.0%} is gained" if gain >= GAIN else None
+    return f"by observation, {gain:.0%} is gained" if gain >= GAIN else None
 
 
 def worth_trying(

@@ -119,4 +119,4 @@ def _unmet(fare: SharedLatency, others: Sequence[Lease], configuration: Frequenc
     if joint is None or joint.attained or joint.configuration != configuration:
         return f"{text} at the clocks in force"
     within = f" within {limits.budget}" if limits.budget else ""
-    return f"{text}; no configuration{within} meets what all ask for, and that is the best attainable, at {configuration}"
+    return f"{text}; no configuration{within} meets every target; the best attainable is {configuration}"

@@ -100,7 +100,7 @@ def _low_and_middle(board: BoardDescription) -> list[FrequencyConfiguration]:
 
 def kernels(effort: GateEffort, data: Path, doing: Doing = lambda what: None) -> Iterator[GateRow]:
     for kind in desktop.FILES:
-        doing(f"{kind} beside desktop GPUs")
+        doing(f"{kind} on desktop GPUs")
         real, simulated = desktop.errors(kind, BOARD, data, effort.learn, effort.seed)
         band = bands.of_gpus(list(real.values()))
         for gpu, value in simulated.items():

@@ -135,8 +135,8 @@ def compare(folder: Path) -> Report:
         (
             "cproxyv2 at EMC 3199 and GPU 1020 MHz is left out of the limit: the board is slower there than at lower clocks.",
             "Single kernels: another board, before the Super firmware, at its highest clocks; nothing was fitted to them.",
-            "Kernels and host costs are ONNX Runtime's. What other programs take of CPU and memory is as measured; their power"
-            " is only reported, for it depends on what they do.",
+            "Kernels and host costs are ONNX Runtime's. CPU and memory use of other programs is as measured; their power"
+            " is only reported, since it depends on their work.",
         ),
     )
 
@@ -174,7 +174,7 @@ def _power(folder: Path, silicon: Silicon) -> list[FittedQuantity]:
     for rail in silicon.rails:
         measured = numbers(rows, f"{rail.lower()}_mw", POWER) / 1e3
         fits.append(FittedQuantity(f"{rail}, W", measured[alone], watts[rail][alone], None, LIMIT, every=True))
-        fits.append(FittedQuantity(f"{rail} beside other programs, W", measured[~alone], watts[rail][~alone]))
+        fits.append(FittedQuantity(f"{rail} with other programs, W", measured[~alone], watts[rail][~alone]))
     return fits
 
 

@@ -87,7 +87,7 @@ def kept_of_another(folder: Path, digest: str, about: Mapping[str, Any]) -> str:
             theirs = json.loads(path.read_text())
             differing |= {name for name, value in json.loads(json.dumps(about)).items() if theirs.get(name) != value}
     what = f"other {', '.join(name for name in about if name in differing)}" if differing else "another one"
-    return f"{folder}: keeps a campaign of {what}; this one begins anew, beside it" if others else ""
+    return f"{folder}: keeps a campaign of {what}; this one begins anew, next to it" if others else ""
 
 
 def forget_parts(folder: Path, digest: str) -> None:

@@ -323,10 +323,10 @@ def regions_of(
 ) -> dict[str, Region]:
     familiar, regions = _signatures(networks), {}
     for number, (kind, models) in enumerate(trained.items()):
-        progress(number, len(trained), f"beyond what was measured: {kind}")
+        progress(number, len(trained), f"outside the measured range: {kind}")
         own = ModelPair(uncertainty.time[kind], uncertainty.power[kind])
         regions[kind] = fit_region(measurements, board, models, options, familiar, own)
-    progress(len(trained), len(trained), "beyond what was measured")
+    progress(len(trained), len(trained), "outside the measured range")
     return regions
 
 

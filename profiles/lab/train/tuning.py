@@ -201,7 +201,7 @@ def tune(
                     progress(done, total, f"recipes tried; {left_s / 60:.0f} min left" if done > before else "recipes tried")
                 told = done
         except distributed.KilledWorker as error:
-            kept = f"what was tried is kept in {search.storage}, and the same command goes on there"
+            kept = f"finished trials are kept in {search.storage}; the same command resumes there"
             raise MeasurementError(f"workers ended one after the other, perhaps for want of memory; {kept}") from error
         finally:
             for future in futures:

@@ -15,7 +15,7 @@ from jetdvfs.tests.support.profiles.only import NETWORK
 from jetdvfs.tests.support.verbs import run, run_json
 
 PART = {"operator": "torchvision::nms", "place": "line 7", "reason": "boxes decide"}
-SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; what follows is not counted"
+SENTENCE = "decomposed up to torchvision::nms at line 7: boxes decide; the rest is not counted"
 FOR_WHOLE_NETWORKS = pytest.mark.parametrize(
     "verb",
     [["predict"], ["plan", "--target", "min-energy"], ["predict", "--explain"], ["paper", "characterize"]],

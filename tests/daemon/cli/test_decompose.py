@@ -54,7 +54,7 @@ def test_decompose_says_what_has_no_model_and_against_what(
     model: str, simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(capsys, "decompose", model)[1]
-    assert "unmodelled (what no profile can have a model for)" in out
+    assert "unmodelled (kinds without a cost model in any profile)" in out
     assert re.search(r"^  cumsum +1 +0\.\d\d% of FLOPs +\d\.\d\d% of bytes$", out, re.MULTILINE)
     out = run(capsys, "decompose", model, "--profile", "small-sim")[1]
     assert "unmodelled by profile small-sim" in out

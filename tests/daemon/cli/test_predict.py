@@ -24,7 +24,7 @@ def test_predict_shows_what_stands_out_and_says_that_it_is_simulated(
     fastest = surface(NETWORK, COST).latency_ms.min()
     assert code == 0 and "simulated" in out
     assert re.search(rf"^lowest latency .* {fastest:.2f} ", out, re.MULTILINE)
-    assert "no model for cumsum (1 launches" in out and "stands in" not in out
+    assert "no model for cumsum (1 launches" in out and "is used instead" not in out
     simulated.simulated = False
     simulated.name = "small"
     assert "simulated" not in run(capsys, "predict", model, "--profile", "small")[1]
@@ -78,7 +78,7 @@ def test_execution_and_what_a_frame_takes_besides_are_told(
     asked = ("predict", model, "--profile", "small-sim", "--execution", "graph", "--host-ms", "3")
     found = run_json(capsys, *asked)
     assert found["execution"] == "graph" and found["beside"] == {"host_ms": 3.0, "copied_bytes": 0}
-    assert found["execution_note"].startswith("what starting a graph costs the host was not measured on this board")
+    assert found["execution_note"].startswith("the host's cost of starting a graph was not measured on this board")
     bare = run_json(capsys, "predict", model, "--profile", "small-sim")
     assert bare["execution"] == "eager" and bare["points"][0]["latency_ms"] + 2 < found["points"][0]["latency_ms"]
     code, out, _ = run(capsys, *asked)

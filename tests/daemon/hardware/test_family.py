@@ -114,7 +114,7 @@ def test_a_memory_clock_that_can_only_be_capped_is_said_to_be() -> None:
     kernel.store[board.section("emc")["cap"]] = "2133000000"
     hardware = Hardware.probe(kernel, FakeClock(), boards=[board])
     assert hardware.grid().emc_hz == (204000000, 665600000, 2133000000)
-    assert "memory clock can only be capped (debugfs is not mounted): it moves below what is asked for" in hardware.notes
+    assert "memory clock can only be capped (debugfs is not mounted): it moves below the requested clock" in hardware.notes
 
 
 def test_the_memory_rates_of_a_table_in_one_file_are_read() -> None:

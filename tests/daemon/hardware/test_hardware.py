@@ -285,8 +285,8 @@ def test_somebody_elses_memory_lock_is_named_and_left(kernel: Kernel, clock: Fak
     hardware = probe(kernel, clock, tmp_path)
     assert not [note for note in hardware.notes if "locked" in note]
     kernel.take(f"{EMC}/mrq_rate_locked", "1")
-    assert any("memory clock is locked by somebody else" in note for note in hardware.notes)
+    assert any("memory clock is locked by another program" in note for note in hardware.notes)
     hardware.apply(MIDDLE, "test")
-    assert not [note for note in hardware.notes if "locked by somebody" in note]
+    assert not [note for note in hardware.notes if "locked by another program" in note]
     hardware.restore()
     assert kernel.store[f"{EMC}/mrq_rate_locked"] == "1"

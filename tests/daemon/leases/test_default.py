@@ -60,7 +60,7 @@ def test_default_clocks_that_somebody_changes_are_named_and_set_again(board: Boa
         with (board.root / GPU / "userspace/set_freq").open("w") as file:
             file.write("318750000")
             file.flush()
-            assert eventually(lambda: any("318.75 MHz by somebody else" in reason for reason in client.status()["degraded"]))
+            assert eventually(lambda: any("318.75 MHz by another program" in reason for reason in client.status()["degraded"]))
             who = f"(pid {os.getpid()}"
             assert any("may have set it" in reason and who in reason for reason in client.status()["degraded"])
         assert eventually(lambda: board.clocks == TOP)

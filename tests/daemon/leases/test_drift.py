@@ -71,8 +71,8 @@ def test_a_board_that_stays_as_set_is_left_alone(held: Held) -> None:
 def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> None:
     held.kernel.take(f"{CPU}/scaling_setspeed", "2265600")
     first, second = held.tick()
-    assert first == "CPU clock: set to 2265.6 MHz by somebody else; 1190.4 MHz was held"
-    assert second == "what somebody else set is left to them for 2 s more"
+    assert first == "CPU clock: set to 2265.6 MHz by another program; 1190.4 MHz was held"
+    assert second == "clocks set by other programs are left to them for 2 s more"
     assert held.kernel.written == []
     assert held.tick(FIRST_WAIT_S) == ()
     assert held.hardware.current() == HELD
@@ -81,7 +81,7 @@ def test_a_clock_that_was_set_otherwise_is_named_then_set_again(held: Held) -> N
 def test_a_lower_limit_raised_above_what_is_held_is_undone_too(held: Held) -> None:
     held.kernel.take(f"{GPU}/min_freq", "1377000000")
     held.kernel.measure[f"{GPU}/cur_freq"] = "1377000000"
-    assert held.tick()[0] == "GPU clock: set to 1377 MHz by somebody else; 675.75 MHz was held"
+    assert held.tick()[0] == "GPU clock: set to 1377 MHz by another program; 675.75 MHz was held"
     del held.kernel.measure[f"{GPU}/cur_freq"]
     assert held.tick(FIRST_WAIT_S) == ()
     assert int(held.kernel.store[f"{GPU}/min_freq"]) <= HELD.gpu_hz
@@ -94,7 +94,7 @@ def test_a_lower_limit_raised_above_what_is_held_is_undone_too(held: Held) -> No
         (f"{CPU}/scaling_governor", "schedutil", "CPU clock: taken over (schedutil); 1190.4 MHz was held"),
         (f"{GPU}/governor", "nvhost_podgov", "GPU clock: taken over (nvhost_podgov); 675.75 MHz was held"),
         (f"{EMC}/mrq_rate_locked", "0", "memory clock: taken over (unlocked); 1331.2 MHz was held"),
-        (f"{EMC}/rate", "800000000", "memory clock: set to 800 MHz by somebody else; 1331.2 MHz was held"),
+        (f"{EMC}/rate", "800000000", "memory clock: set to 800 MHz by another program; 1331.2 MHz was held"),
     ],
 )
 def test_every_clock_is_watched(held: Held, path: str, value: str, text: str) -> None:
@@ -252,7 +252,7 @@ def test_what_a_board_forgets_while_the_machine_sleeps_is_set_again_at_once(held
     assert held.hardware.current() == HELD
     # What is taken once it is awake is left to whoever took it, as ever.
     held.kernel.take(f"{CPU}/scaling_governor", "schedutil")
-    assert held.tick()[-1] == "what somebody else set is left to them for 2 s more"
+    assert held.tick()[-1] == "clocks set by other programs are left to them for 2 s more"
     held.controller.release(held.lease)
     assert not held.hardware.touched
 
@@ -271,7 +271,7 @@ def test_that_the_machine_slept_is_said_with_what_was_found_and_frames_from_befo
     held.asleep_s += 3600
     held.tick(5)
     (woken,) = [record.getMessage() for record in caplog.records if "has slept" in record.getMessage()]
-    assert woken.endswith("every clock stands as it was set")
+    assert woken.endswith("every clock is as it was set")
     assert held.controller.changed_s > held.clock.monotonic() - 6  # as after a change of clocks
     held.asleep_s += 60
     held.kernel.take(f"{GPU}/max_freq", "520000000")
@@ -396,14 +396,14 @@ def test_clocks_that_others_pinned_meanwhile_are_left_to_them_all_three_and_name
     store = kernel.store
     assert (store[f"{CPU}/scaling_min_freq"], store[f"{GPU}/min_freq"]) == ("1907200", "1198500000")
     assert (store[f"{EMC}/mrq_rate_locked"], store[f"{EMC}/rate"]) == ("1", "1600000000")
-    (note,) = [note for note in held.controller.notes if note.startswith("left to others")]
+    (note,) = [note for note in held.controller.notes if note.startswith("left to other programs")]
     assert all(clock in note for clock in ("CPU clock", "GPU clock", "memory clock"))
     said = [record.getMessage() for record in caplog.records]
     assert "the board is as it was found" not in said
-    assert any(text.startswith("the board is given back; left to others") for text in said)
-    assert f"{EMC}/rate: left at 1600000000, which somebody else has set" in said
+    assert any(text.startswith("the board is given back; left to other programs") for text in said)
+    assert f"{EMC}/rate: left at 1600000000, which another program set" in said
     held.controller.hold(Holder("somebody", 1, 0, "app"), LeasePlan(HELD), "test")
-    assert not [note for note in held.controller.notes if note.startswith("left to others")]
+    assert not [note for note in held.controller.notes if note.startswith("left to other programs")]
 
 
 def test_clocks_that_others_put_back_as_they_were_found_are_as_found(held: Held, caplog: pytest.LogCaptureFixture) -> None:
@@ -427,5 +427,5 @@ def test_a_memory_lock_that_others_took_past_our_limits_is_named_as_left_to_them
         held.tick(2 * FIRST_WAIT_S)
     held.controller.release(held.lease)
     assert kernel.store[lock] == "1" and kernel.store[f"{board.section('emc')['bpmp']}/rate"] == "3199000000"
-    (note,) = [note for note in held.controller.notes if note.startswith("left to others")]
+    (note,) = [note for note in held.controller.notes if note.startswith("left to other programs")]
     assert "memory clock" in note

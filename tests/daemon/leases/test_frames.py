@@ -134,7 +134,7 @@ def test_why_it_is_missed_is_said_in_the_users_words() -> None:
     assert because(throttled=("cpu-thermal at 99 C",)) == "throttling (cpu-thermal at 99 C)"
     assert because(over_current=("oc3 12 a minute",)) == "over-current (oc3 12 a minute)"
     assert because(deviating=("GPU clock: set to 900 MHz, measured 600 MHz",)).startswith(
-        "clocks below what was requested (GPU"
+        "clocks below the requested ones (GPU"
     )
     assert because(company=("lease 2 of viewer",)) == "contention (lease 2 of viewer uses the GPU, too)"
 

@@ -83,7 +83,7 @@ def test_restore_by_hand_works_without_a_daemon(board: Board, found: dict[str, s
     assert again.stdout == f"nothing to restore: no daemon runs on this board, and {kept}\n"
     # A lock without a baseline is not known to be ours.
     board.write(f"{EMC}/mrq_rate_locked", 1)
-    assert "locked by somebody else" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "locked by another program" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert board.read(f"{EMC}/mrq_rate_locked") == "1"
     unlock = [sys.executable, "-m", "jetdvfs.daemon.cli", "board", "unlock", "--root", str(board.root)]
     subprocess.run(unlock, capture_output=True, check=True)

@@ -297,7 +297,7 @@ def test_limits_that_somebody_has_moved_are_named(board: BoardApart, capsys: pyt
     call(board, JETSON_CLOCKS)
     pinned = "is pinned at {} by its limits: by jetson_clocks, a service, or a process that holds it"
     assert notes() == [
-        "memory clock is locked by somebody else: by a running jetdvfsd, jetson_clocks, or a process that died with the lock",
+        "memory clock is locked by another program: by a running jetdvfsd, jetson_clocks, or a process that died with the lock",
         f"GPU clock {pinned.format('1377 MHz')}",
         f"CPU clock {pinned.format('2265.6 MHz')}",
     ]
@@ -324,9 +324,9 @@ def test_jetson_clocks_is_noticed_then_undone_for_the_lease(board: BoardApart, d
         client.hold(configuration=HELD)
         call(board, JETSON_CLOCKS)
         told = {
-            "CPU clock: set to 2265.6 MHz by somebody else; 1881.6 MHz was held",
-            "GPU clock: set to 1377 MHz by somebody else; 675.75 MHz was held",
-            "memory clock: set to 2133 MHz by somebody else; 1331.2 MHz was held",
+            "CPU clock: set to 2265.6 MHz by another program; 1881.6 MHz was held",
+            "GPU clock: set to 1377 MHz by another program; 675.75 MHz was held",
+            "memory clock: set to 2133 MHz by another program; 1331.2 MHz was held",
         }
         assert eventually(lambda: told <= set(degraded(daemon)), 3.0)
         assert eventually(lambda: board.clocks == HELD, 20.0)
@@ -337,7 +337,7 @@ def test_a_re_run_of_nvpmodel_is_noticed_then_undone_for_the_lease(board: BoardA
     with daemon.client() as client:
         client.hold(configuration=LOW)
         call(board, NVPMODEL, "--boot")
-        told = "CPU clock: set to 1190.4 MHz by somebody else; 115.2 MHz was held"
+        told = "CPU clock: set to 1190.4 MHz by another program; 115.2 MHz was held"
         assert eventually(lambda: told in degraded(daemon), 3.0)
         assert eventually(lambda: board.clocks == LOW, 20.0)
 

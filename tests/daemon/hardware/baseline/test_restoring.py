@@ -119,7 +119,7 @@ def test_what_others_set_is_left_also_where_it_first_reads_wrongly(kernel: Shaky
     kernel.misread[f"{CPU}/scaling_governor"] = ["", "conservative"]
     report = hardware.restore()
     assert report.failed == () and kernel.store[f"{CPU}/scaling_governor"] == "powersave"
-    assert report.left == (f"{CPU}/scaling_governor: left at powersave, which somebody else has set",)
+    assert report.left == (f"{CPU}/scaling_governor: left at powersave, which another program set",)
 
 
 @pytest.mark.parametrize("wrong", [*GARBAGE, errno.EIO], ids=ascii_id)

@@ -149,7 +149,7 @@ def test_a_battery_whose_drain_is_unknown_is_said_to_be_not_counted_down(tmp_pat
     board.sensed.silent_rail = RAILS[-1]
     board.tick(5)
     (note,) = [note for note in board.controller.notes if "battery" in note]
-    assert note == f"power drawn from the battery is unknown ({RAILS[-1]} is not read): what is left is not counted down"
+    assert note == f"power drawn from the battery is unknown ({RAILS[-1]} is not read): the charge is not counted down"
 
 
 def test_a_ceiling_without_passive_trips_is_kept_by_the_zones_of_the_die(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_what_is_told_of_tables_can_be_read(tables: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "expected the profile there is, or --data DIR"),
+        ([], "expected a profile, or --data DIR"),
         (["nano-sim", "resnet18", "--data", "."], "--data takes no models and no --orders"),
     ],
 )
