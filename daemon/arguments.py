@@ -198,7 +198,18 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def add_socket(parser: argparse.ArgumentParser) -> None:
+def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """Add the parser of a verb's action, with --json; the first paragraph of ``text`` is its summary."""
+    summary, *more = text.strip().split("\n\n", 1)
+    summary = f"{summary[0].lower()}{summary[1:].rstrip('.')}"
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description="\n\n".join((f"{summary[0].upper()}{summary[1:]}.", *more))
+    )
+    add_json(parser)
+    return parser
+
+
+def add_socket(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--socket",
         type=Path,
@@ -215,7 +226,7 @@ def board_socket(root: Path) -> Path:
     return socket_of(root) or default_socket()
 
 
-def add_root(parser: argparse.ArgumentParser) -> None:
+def add_root(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--root",
         type=folder,

@@ -67,29 +67,32 @@ def _yaml(value: Any) -> str:
     return "" if value is None else f"'{value}'" if str(value).startswith(",") else str(value)
 
 
-_INIT = "Write a configuration to begin with: every member as a comment, with its default, unit and valid values."
+_INIT = """write a commented configuration
+
+Every member is a comment, with its default, unit and valid values.
+
+example: sudo jetdvfs config init
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, summary in (
-        ("check", "name everything that is wrong, with file and line"),
-        ("show", "list every member, its value and where that comes from"),
+    for name, text in (
+        ("check", "list all errors, with file and line\n\nexample: jetdvfs config check new.yaml"),
+        ("show", "list every member, its value and its source\n\nexample: jetdvfs config show"),
     ):
-        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        action = arguments.add_action(actions, name, text)
         action.add_argument(
             "file", nargs="?", type=Path, metavar="FILE", help="default: /etc/jetdvfs/jetdvfsd.yaml, if there is one"
         )
         action.add_argument("--config", type=Path, metavar="FILE", help="the same file, as jetdvfsd has it")
         arguments.add_root(action)
-        arguments.add_json(action)
-    init = actions.add_parser("init", help="write a configuration of comments to begin with", description=_INIT)
+    init = arguments.add_action(actions, "init", _INIT)
     init.add_argument(
         "file", nargs="?", type=arguments.named_file, default=DEFAULT_PATH, metavar="FILE", help=f"default: {DEFAULT_PATH}"
     )
     init.add_argument("--force", action="store_true", help="replace a file that exists")
     init.add_argument("--dry-run", action="store_true", help="print the configuration; write nothing")
-    arguments.add_json(init)
 
 
 def run(args: argparse.Namespace) -> int:

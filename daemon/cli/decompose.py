@@ -56,18 +56,19 @@ from ...kernels.graph import Module, PerformanceGraph, graph_of, modules_of
 from ...kernels.kinds import is_fused
 from ...kernels.network import KernelInvocation, Network
 from ...kernels.text import printable
+from .. import arguments
 from ..errors import UsageError
 from . import model_arguments as common
 from . import output
 from .model_arguments import measured_text, read_measured, read_model
 from .pictures import say_drawn
 
-_NO_PROFILE = "what no profile can have a model for"
+_NO_PROFILE = "kinds without a cost model in any profile"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser, optimized=False)
-    parser.add_argument(
+    arguments.titled(parser, "model").add_argument(
         "--method", default="forward", metavar="NAME", help="the model's method to decompose (default: forward)"
     )
     parser.add_argument("--launches", action="store_true", help="list every launch instead of a summary by kind")

@@ -28,16 +28,16 @@ _UNPOWERED = "none: power was not measured; this profile predicts times only"
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="profile_verb", metavar="ACTION", required=True)
 
-    def verb(name: str, summary: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        arguments.add_json(sub)
+    def verb(name: str, text: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        sub = arguments.add_action(verbs, name, text)
         sub.set_defaults(action=action)
         return sub
 
-    verb("list", "list the profiles there are", _list)
-    show = verb("show", "show what a profile says of itself", _show)
+    verb("list", "list profiles\n\nexample: jetdvfs profile list", _list)
+    show = verb("show", "show the contents of a profile\n\nexample: jetdvfs profile show agx-xavier-sim", _show)
     show.add_argument("profile", metavar="NAME|DIR")
-    install = verb("install", "check a profile, convert its models once and put it where it is found by name", _install)
+    text = "check a profile, convert its models and install it by name\n\nexample: jetdvfs profile install ./my-profile"
+    install = verb("install", text, _install)
     install.add_argument("source", type=Path, metavar="DIR")
     install.add_argument(
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
@@ -202,12 +202,14 @@ def _bounds(manifest: Manifest) -> str:
 def _engines(manifest: Manifest) -> str:
     entry = manifest.engines
     if entry is None:
-        return "not measured: what starts and kernels of engines take is guessed"
+        return "not measured: start and kernel times of engines are guessed"
     times = "; ".join(
         f"{dtype} " + ", ".join(f"{name} {getattr(rates, name):.2f}" for name in ("windows", "products", "others", "floor"))
         for dtype, rates in entry.rates.items()
     )
-    return f"measured with {len(entry.networks)} networks on {len(entry.nodes)} boards; times beside the framework's: {times}"
+    return (
+        f"measured with {len(entry.networks)} networks on {len(entry.nodes)} boards; times relative to the framework's: {times}"
+    )
 
 
 def _temperature(manifest: Manifest) -> str:

@@ -47,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"proven (default: {', '.join(_NETWORKS)})",
     )
     arguments.add_input(parser)
+    board, profile = arguments.titled(parser, "board"), arguments.titled(parser, "profile")
+    runner = arguments.titled(parser, "runner of networks")
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="how long to measure (default 10)")
     parser.add_argument(
         "--accuracy",
@@ -54,20 +56,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="measure where plans of MODEL are least certain, and end early at this accuracy (default: evenly over all clocks)",
     )
-    arguments.add_root(parser)
-    arguments.add_socket(parser)
-    parser.add_argument("--board", metavar="NAME", help="description of a board that does not name itself")
-    parser.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
-    parser.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
-    parser.add_argument(
+    arguments.add_root(board)
+    arguments.add_socket(board)
+    board.add_argument("--board", metavar="NAME", help="description of a board that does not name itself")
+    profile.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
+    profile.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
+    profile.add_argument(
         "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
     )
-    parser.add_argument("--record", type=Path, metavar="FILE", help="record to write or continue (default: BOARD-setup.npz)")
-    parser.add_argument(
+    profile.add_argument("--record", type=Path, metavar="FILE", help="record to write or continue (default: BOARD-setup.npz)")
+    runner.add_argument(
         "--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)"
     )
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="PyTorch's device (default: cuda, the GPU)")
-    parser.add_argument(
+    runner.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="PyTorch's device (default: cuda, the GPU)")
+    runner.add_argument(
         "--trtexec",
         type=arguments.named_file,
         nargs="?",
@@ -76,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"MODEL are TensorRT engines, which this trtexec runs, their layers timed as well (default file: {TRTEXEC}); "
         "--input is of engines that take several shapes, by name",
     )
-    parser.add_argument(
+    board.add_argument(
         "--bench", type=Path, metavar="PATH", help="a simulated board's application port: networks run there, not under PyTorch"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the known facts; change nothing")
@@ -103,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
     known.check_ready()
     most = "" if args.accuracy is None else f", or until plans are known to {args.accuracy:g}%"
-    say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; keeps what it measures in {plan.record}")
+    say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; stores its measurements in {plan.record}")
     if args.dry_run:
         return 0
     with contextlib.closing(_runner(args)) as runner, board.daemon(own=False) as client:
@@ -121,9 +123,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"profile        {plan.name}, from {len(record.tables['network_ms'])} observations, in {installed}")
     for row in bundle.manifest.evaluation.values():
         mean = row["mean"]["timeline"]
-        print(f"left out       each network predicted from the others: latency {mean['latency_percent']:.1f}%, energy "
+        print(f"held out       each network by the rest: latency {mean['latency_percent']:.1f}%, energy "
               f"{mean['energy_percent']:.1f}% off")  # fmt: skip
-    print(f"\n{candidates[0].network.name}, predicted beside observed at clocks not observed before")
+    print(f"\n{candidates[0].network.name}, predicted and observed at clocks not observed before")
     headers = ["", "CPU MHz", "GPU MHz", "EMC MHz", "ms", "observed", "", "W", "observed", ""]
     print(table(headers, [row.cells() for row in rows]))
     print(f"\nnext: {_next(args, candidates[0], plan, installed)}")

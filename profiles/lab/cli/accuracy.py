@@ -48,8 +48,10 @@ class AccuracyRow:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    add_data(verb("engines", "predict published TensorRT engines (engines.csv: board,model,input,as,latency_ms)", engines))
-    sub = verb("all", "run every comparison with real boards, and write the results as one page", everything)
+    text = "predict published TensorRT engines (engines.csv: board,model,input,as,latency_ms)"
+    add_data(verb("engines", f"{text}\n\nexample: jetdvfs-lab compare engines --data DIR", engines))
+    text = "run all comparisons with real boards, and write one page"
+    sub = verb("all", f"{text}\n\nexample: jetdvfs-lab compare all --data DIR --write accuracy.md", everything)
     add_data(sub)
     sub.add_argument("--only", choices=tuple(_PARTS), action="append", metavar="PART", help=f"of {', '.join(_PARTS)}")
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
@@ -68,7 +70,7 @@ def engines(args: argparse.Namespace) -> int:
         rows = [{**asdict(one), "error": one.error} for one in every]
         print_json({"engines": rows, "groups": [{"board": b, "as": way, "error": e} for (b, way), e in errors.items()]})
     else:
-        print("predicted by shipped profiles of simulated boards, beside engines on real boards")
+        print("predicted by shipped profiles of simulated boards, and measured on real boards")
         cells = [
             [one.board, one.compiled, one.model, f"{one.latency_ms:.2f}", f"{one.predicted_ms:.2f}", f"{one.error:+.1%}"]
             for one in every

@@ -22,10 +22,10 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "collect": (("collecting",), "measure networks and kernels of a board, a GPU or a processor into a record"),
     "train": (("making",), "train a profile's models on a record or on simulated boards, and evaluate them"),
     "tune": (("tuning",), "search hyperparameters for a record's models"),
-    "cross-validate": (("cross_validation",), "predict each network of a record from the others"),
+    "cross-validate": (("cross_validation",), "predict each network of a record by models trained without it"),
     "adapt": (("adapting",), "adapt a profile to the board of a record"),
-    "evaluate": (("evaluating",), "judge a profile, its plans or whole-network predictors on unseen boards and networks"),
-    "networks": (("networks", "counting", "predicting"), "measure random networks, and predict others from them"),
+    "evaluate": (("evaluating",), "evaluate a profile, its plans or whole-network predictors on unseen boards and networks"),
+    "networks": (("networks", "counting", "predicting"), "measure random networks, and predict unseen ones from them"),
     "table": (("importing", "sharing"), "import, export and merge records"),
     "compare": (
         ("accuracy", "real", "applications", "replaying", "transferring"),
@@ -47,9 +47,8 @@ class VerbGroup:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
 
-        def verb(name: str, summary: str, action: Action) -> argparse.ArgumentParser:
-            sub = parts.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-            arguments.add_json(sub)
+        def verb(name: str, text: str, action: Action) -> argparse.ArgumentParser:
+            sub = arguments.add_action(parts, name, text)
             sub.set_defaults(action=action)
             return sub
 
@@ -69,7 +68,7 @@ def _module_of(verb: str) -> Any:
 
 LAB = Program(
     "jetdvfs-lab",
-    "Measure boards, train and judge profiles, and reproduce published results.",
+    "Measure boards, train and evaluate profiles, and reproduce published results.",
     {name: summary for name, (_, summary) in _VERBS.items()},
     _module_of,
 )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapt a profile to the board of a record, by a few observations of networks."""
+"""Adapt a profile to the board of a record, by a few observations of networks.
+
+example: jetdvfs-lab adapt agx-xavier-sim board.npz --out adapted
+"""
 
 from __future__ import annotations
 

@@ -34,15 +34,15 @@ _HEADERS = ("", "tokens/s", "predicted", "error", "", "mJ", "predicted", "error"
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    for name, summary, action in (
-        ("tokens", "predict the tokens of language models on real boards, each row by rates fitted to the others", run),
+    for name, text, action in (
+        ("tokens", "predict the tokens of language models on real boards, each row by rates fitted to the remaining rows", run),
         (
             "batches",
-            "choose batches and GPU clocks as plan --batches does, and look them up in what real boards measured",
+            "choose batches and GPU clocks as plan --batches does, and compare them with measurements of real boards",
             batches,
         ),
     ):
-        sub = verb(name, summary, action)
+        sub = verb(name, f"{text}\n\nexample: jetdvfs-lab compare {name} --data DIR", action)
         add_data(sub)
 
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         print_json([_to_json(one) for one in judged])
     else:
         for group in dict.fromkeys(one.row.group for one in judged):
-            print(f"{group[1]} on a real {group[0]}, each row by rates fitted to the others")
+            print(f"{group[1]} on a real {group[0]}, each row by rates fitted to the remaining rows")
             print(table(_HEADERS, [_cells(one) for one in judged if one.row.group == group]), end="\n\n")
         print(_moved(judged))
         print(f"{in_time} of {len(counted)} rows within {WITHIN_MS:.0%} of the tokens per second")

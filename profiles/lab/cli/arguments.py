@@ -92,7 +92,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
 
 
-def add_seed(parser: argparse.ArgumentParser) -> None:
+def add_seed(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of every random choice (default 0)")
 
 

@@ -55,7 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also at the best of a search of S seconds of processor time, the same for each",
     )
     group.add_argument("--ablations", action="store_true", help="the papers' ablations, in distribution, at the largest size")
-    group.add_argument("--metric", action="append", metavar="NAME", help="learn and judge this metric alone; may be repeated")
+    group.add_argument(
+        "--metric", action="append", metavar="NAME", help="learn and evaluate this metric alone; may be repeated"
+    )
     group.add_argument(
         "--keep",
         type=Path,

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure networks and kernels of a board, a GPU or a processor into a record."""
+"""Measure networks and kernels of a board, a GPU or a processor into a record.
+
+examples:
+  jetdvfs-lab collect --out cpu.npz
+  jetdvfs-lab collect --meter nvml --out gpu.npz
+  jetdvfs-lab collect --meter simulated --board agx-xavier --kernels 8 --out twin.npz
+"""
 
 from __future__ import annotations
 
@@ -101,22 +107,23 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "reference networks (default: all of those)",
     )
     arguments.add_input(sub)
-    sub.add_argument(
+    meter, size = arguments.titled(sub, "meter"), arguments.titled(sub, "size")
+    meter.add_argument(
         "--meter",
         default="cpu",
         choices=("cpu", "board", "nvml", "simulated"),
         help="meter: PyTorch on this machine's processor (default); PyTorch on the GPU of the Jetson that this is, its "
         "clocks held by the daemon; PyTorch on a workstation's GPU with power by NVML; or one simulated board, in virtual time",
     )
-    arguments.add_root(sub)
-    arguments.add_socket(sub)
-    sub.add_argument(
+    arguments.add_root(meter)
+    arguments.add_socket(meter)
+    meter.add_argument(
         "--bench",
         type=Path,
         metavar="PATH",
         help="with --meter board: a simulated board's application port, in place of PyTorch",
     )
-    sub.add_argument(
+    meter.add_argument(
         "--gpu-mhz",
         type=arguments.whole(1),
         action="append",
@@ -124,7 +131,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         metavar="MHZ",
         help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
     )
-    sub.add_argument(
+    meter.add_argument(
         "--cpu-mhz",
         type=arguments.whole(1),
         action="append",
@@ -132,12 +139,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
         metavar="MHZ",
         help="with --meter cpu: lock the processor's clock there, and measure; may be repeated (default: it stays as it is)",
     )
-    sub.add_argument(
+    meter.add_argument(
         "--board",
         metavar="NAME",
         help=f"which board to simulate (default: {BOARD}); with --meter board its description, if it is not recognised",
     )
-    sub.add_argument(
+    meter.add_argument(
         "--node",
         type=individuals,
         default=(0,),
@@ -145,7 +152,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="which individuals of the simulated board, as 3 or 0-12 (default: 0); several share the random kernels, eight "
         "times as many, each timed once, and are compared at configurations that all have in common",
     )
-    sub.add_argument(
+    meter.add_argument(
         "--boards",
         metavar="N|ADDRESS",
         help="with --meter simulated: individuals from --node on, measured by this number of local processes, or by "
@@ -159,23 +166,23 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="keep finished parts here, and resume from them (default: FILE.parts until FILE is written; "
         "nothing with --meter simulated)",
     )
-    sub.add_argument(
+    size.add_argument(
         "--kernels",
         type=arguments.whole(1),
         metavar="N",
         help=f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
     )
-    sub.add_argument(
+    size.add_argument(
         "--dtype",
         default="",
         type=lambda text: SHORT_TYPES.get(text, text),
         choices=("float32", "float16", "bfloat16"),
         help="with --meter simulated: random kernels of this element type alone, also fp32, fp16 or bf16 (default: several)",
     )
-    sub.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
+    size.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
     sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
-    add_seed(sub)
+    add_seed(size)
     sub.add_argument("--dry-run", action="store_true", help="print the plan, and measure nothing")
 
 

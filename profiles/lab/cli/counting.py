@@ -24,9 +24,7 @@ from ...errors import RecordError
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    summary, _, more = (__doc__ or "").partition("\n\n")
-    sub = verb("counters", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], counters)
-    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub = verb("counters", __doc__ or "", counters)
     sub.add_argument("table", type=Path, nargs="?", metavar="TABLE", help="a table of counters (default: count here)")
     sub.add_argument("--network", metavar="NAME", help="whose table it is (default: the file's name)")
     sub.add_argument("--into", type=Path, metavar="FOLDER", help="the record of networks that they are added to")

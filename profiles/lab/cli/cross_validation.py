@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predict each network of a record by models trained without it, and compare with its measurements."""
+"""Predict each network of a record by models trained without it, and compare with its measurements.
+
+example: jetdvfs-lab cross-validate board.npz
+"""
 
 from __future__ import annotations
 

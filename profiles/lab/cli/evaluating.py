@@ -64,7 +64,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_accept_boundary(sub)
     sub.add_argument("--profile", default="agx-xavier-sim", metavar="NAME|DIR")
     sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
-    boards = sub.add_mutually_exclusive_group()
+    group = arguments.titled(sub, "simulated boards")
+    boards = group.add_mutually_exclusive_group()
     boards.add_argument(
         "--boards",
         type=arguments.whole(1),
@@ -79,7 +80,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the training's evaluation: each network predicted by models trained without it and without its board",
     )
-    add_perturbed(sub)
+    add_perturbed(group)
     sub.add_argument(
         "--families-left-out",
         action="store_true",
@@ -168,7 +169,7 @@ def _report(
     yield f"\nMean absolute error at {configurations} random configurations, share of measurements under the 95% bounds"
     yield _errors(results)
     yield coverage([board.errors[METHODS[0]] for result in results for board in result.boards])
-    yield f"\nPlans beside an exhaustive search; targets: {TARGETS_IN_WORDS}"
+    yield f"\nPlans compared with an exhaustive search; targets: {TARGETS_IN_WORDS}"
     yield from _plans(results)
     yield "\nThe worst"
     yield from _worst(results)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    sub = verb("import", "turn a table of measurements into records, one for each device; every row is checked", run)
+    text = "check a table of measurements, and write one record per device"
+    sub = verb("import", f"{text}\n\nexample: jetdvfs-lab table import TABLE --mapping mine.yaml --out DIR", run)
     sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
     sub.add_argument(
         "--mapping", required=True, metavar="NAME|FILE", help="meaning of its columns: a .yaml file, or a shipped mapping"
@@ -28,9 +29,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--board", metavar="NAME", help="the board that was measured, where the mapping does not say")
     sub.add_argument("--device", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     sub.add_argument("--dry-run", action="store_true", help="check the table; write nothing")
-    sub = verb(
-        "guess", "write a first mapping of a table from its heading; what it cannot know stands in it as questions", first
-    )
+    text = "write a first mapping of a table from its heading, with a question for each unknown"
+    sub = verb("guess", f"{text}\n\nexample: jetdvfs-lab table guess TABLE --board agx-orin-64gb --out mine.yaml", first)
     sub.add_argument("table", type=arguments.named_file, metavar="TABLE", help="a CSV file, which may be gzipped, or Parquet")
     sub.add_argument("--board", default="", metavar="NAME", help="the board that was measured: its clocks tell missing units")
     sub.add_argument("--out", type=Path, metavar="FILE", help="file of the mapping (default: print it)")

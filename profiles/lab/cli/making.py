@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a profile's models on a record or on simulated boards, write the profile and evaluate it."""
+"""Train a profile's models on a record or on simulated boards, write the profile and evaluate it.
+
+examples:
+  jetdvfs-lab train cpu.npz --out cpu
+  jetdvfs-lab train --board tx2 --simulated --quick --out tx2-own
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,7 @@ from .arguments import add_seed, add_threads, cluster
 
 def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_json(sub)
+    simulated = arguments.titled(sub, "instead of a record: simulated boards")
     sub.add_argument(
         "record",
         nargs="?",
@@ -29,9 +35,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
         metavar="RECORD",
         help="record of 'jetdvfs-lab collect' or 'import', also of one board",
     )
-    sub.add_argument("--simulated", action="store_true", help="instead of a record: measure on simulated boards")
-    tables.add_arguments(sub)
-    sub.add_argument(
+    simulated.add_argument("--simulated", action="store_true", help="measure on simulated boards")
+    tables.add_arguments(arguments.titled(sub, "instead of a record: published tables"))
+    simulated.add_argument(
         "--board",
         metavar="NAME",
         help="with --simulated: the board, for instance agx-xavier; with --from-csv: the one that was measured, where the "
@@ -51,8 +57,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="with RECORD: train on this number of local processes, or on the workers of the Dask cluster whose scheduler "
         "is there, such as tcp://10.0.0.1:8786; each has a part of the rows",
     )
-    sub.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
-    sub.add_argument(
+    simulated.add_argument("--quick", action="store_true", help="with --simulated: little, to try the command out")
+    simulated.add_argument(
         "--campaign", type=Path, metavar="DIR", help="with --simulated: keep measurements here, and go on from those"
     )
     add_threads(sub)

@@ -43,32 +43,35 @@ def _families() -> str:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    summary, _, more = (__doc__ or "").replace("FAMILIES", _families()).partition("\n\n")
-    sub = verb("measure", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], measure)
-    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub = verb("measure", (__doc__ or "").replace("FAMILIES", _families()), measure)
+    meter, published = arguments.titled(sub, "meter"), arguments.titled(sub, "published measurements")
     sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")
     sub.add_argument("--count", type=arguments.whole(1), default=2000, help="how many networks in all (default 2000)")
     sub.add_argument("--family", action="append", metavar="NAME", help="only networks of this family; may be repeated")
     sub.add_argument("--first", type=arguments.whole(0), default=0, metavar="N", help="of each family, from its network N on")
-    sub.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
-    sub.add_argument("--gpu", action="store_true", help="measure on this machine's NVIDIA GPU, its clocks as they are")
-    sub.add_argument(
+    meter.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
+    meter.add_argument("--gpu", action="store_true", help="measure on this machine's NVIDIA GPU, its clocks as they are")
+    meter.add_argument(
         "--processes",
         type=arguments.whole(1),
         default=1,
         metavar="N",
         help="with --gpu or --board: make networks in N processes during measurements (default 1: one after the other)",
     )
-    sub.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: number of boards of each (default 1)")
-    sub.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
+    meter.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: number of boards of each (default 1)")
+    meter.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
     sub.add_argument(
         "--again",
         type=arguments.whole(1),
         metavar="N",
         help="record nothing: measure N networks of the record again and compare",
     )
-    sub.add_argument("--published", choices=PUBLISHED, help="measure nothing: published measurements of real boards, of --data")
-    sub.add_argument("--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below")
+    published.add_argument(
+        "--published", choices=PUBLISHED, help="measure nothing: published measurements of real boards, of --data"
+    )
+    published.add_argument(
+        "--data", type=arguments.folder, metavar="DIR", help="with --published: the measurements, anywhere below"
+    )
 
 
 def measure(args: argparse.Namespace) -> int:

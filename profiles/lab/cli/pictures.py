@@ -65,9 +65,7 @@ def draw_replays(runs: Sequence[LoopResult], path: str | os.PathLike[str], *, si
     """Draw median and 90th percentile of each table's programs and targets. Raises InputError."""
     figure = new_figure(15, 5)
     title = (
-        "Networks that a profile predicted"
-        if simulated
-        else "Programs that nobody predicted, on replayed tables of real boards"
+        "Networks that a profile predicted" if simulated else "Programs without predictions, on replayed tables of real boards"
     )
     figure.suptitle(heading(title, simulated), fontsize=14)
     for axes, (name, label) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):

@@ -24,9 +24,7 @@ from .arguments import add_seed, named_networks
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    summary, _, more = (__doc__ or "").partition("\n\n")
-    sub = verb("predict", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], predict)
-    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub = verb("predict", __doc__ or "", predict)
     sub.add_argument("record", type=Path, metavar="FOLDER", help="record of 'jetdvfs-lab networks measure'")
     sub.add_argument("models", nargs="+", metavar="MODEL", help="a model file, or the name of a reference network")
     arguments.add_input(sub)

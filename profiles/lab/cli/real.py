@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    for name, summary, action in (
-        ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, beside the plain recipe", run),
+    for name, text, action in (
+        ("kernels", "predict real kernels of desktop GPUs, a fifth of them held out, and compare with the plain recipe", run),
         ("layers", "predict real layers of an AGX Orin, each network left out in turn", layers),
     ):
-        sub = verb(name, summary, action)
+        sub = verb(name, f"{text}\n\nexample: jetdvfs-lab compare {name} --data DIR", action)
         add_data(sub)
         add_threads(sub)
         add_seed(sub)

@@ -52,9 +52,7 @@ GOAL = f"goal after 10: time {TIME:.0%}, power {POWER:.0%}, regret (90%) {REGRET
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    summary, _, more = (__doc__ or "").partition("\n\n")
-    sub = verb("replay", summary.rstrip(".")[0].lower() + summary.rstrip(".")[1:], replay_tables)
-    sub.epilog, sub.formatter_class = more, argparse.RawDescriptionHelpFormatter
+    sub = verb("replay", __doc__ or "", replay_tables)
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, metavar="DIR", help="folder of the tables, or one anywhere above it")
     source.add_argument("--profile", metavar="NAME|DIR", help="the reference networks on simulated boards, with this profile")

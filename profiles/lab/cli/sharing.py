@@ -15,10 +15,13 @@ from ....daemon.errors import InputError, UsageError
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    sub = verb("export", "copy a record as others may have it: which board and versions, no names of hosts or paths", export)
+    text = "copy a record for publication: board and versions, no names of hosts or paths"
+    sub = verb("export", f"{text}\n\nexample: jetdvfs-lab table export board.npz --out public.npz", export)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="a record of this machine")
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the copy to write (.npz)")
-    sub = verb("merge", "put records of one kind of board together, be they of several owners, to train on", merge)
+    sub = verb(
+        "merge", "merge records of one board type\n\nexample: jetdvfs-lab table merge theirs.npz mine.npz --out all.npz", merge
+    )
     sub.add_argument(
         "records", type=arguments.named_file, nargs="+", metavar="RECORD", help="two or more, exported or of this machine"
     )

@@ -23,7 +23,8 @@ _DECADE = 20.0  # a wider range than this is drawn on logarithmic axes
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    sub = verb("comparison", "compare simulated boards with measurements of real ones", run)
+    text = "compare simulated boards with measurements of real ones\n\nexample: jetdvfs-lab silicon comparison --data DIR"
+    sub = verb("comparison", text, run)
     add_data(sub)
     sub.add_argument("--board", action="append", metavar="NAME", help="may be repeated (default: every board compared)")
     sub.add_argument(

@@ -26,7 +26,8 @@ ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    group = verb("gate", "check that simulated silicon is as hard to predict as real boards", run)
+    text = "check that simulated silicon is as hard to predict as real boards\n\nexample: jetdvfs-lab silicon gate --data DIR"
+    group = verb("gate", text, run)
     group.add_argument(
         "--samples",
         type=arguments.whole(1),

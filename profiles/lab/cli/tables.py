@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _OF_OTHERS = ("record", "simulated", "name", "recipes", "cluster", "quick", "campaign")  # ways to train, and their options
 
 
-def add_arguments(sub: argparse.ArgumentParser) -> None:
+def add_arguments(sub: argparse._ActionsContainer) -> None:
     sub.add_argument(
         "--from-csv",
         type=arguments.named_file,
         nargs="+",
         metavar="TABLE",
-        help="instead of a record: published tables; prints how well models of their kernels predict a fifth that "
+        help="published tables; prints how well models of their kernels predict a fifth that "
         "is left out, and writes nothing. Tables of pointwise kernels give the least time of a launch",
     )
     sub.add_argument(

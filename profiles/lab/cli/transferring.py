@@ -26,16 +26,13 @@ _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "v
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    sub = verb(
-        "transfer",
-        "show how well a profile does on boards that it is not of, simulated or real ones, after 0 to 100 observations",
-        show,
-    )
+    text = "evaluate a profile on unseen boards, simulated or real, after 0 to 100 observations"
+    sub = verb("transfer", f"{text}\n\nexample: jetdvfs-lab compare transfer agx-xavier-sim --board agx-orin-64gb", show)
     sub.add_argument(
         "profile",
         nargs="?",
         metavar="NAME|DIR",
-        help="the profile there is (with --data, by default that of each board, simulated)",
+        help="profile to start from (with --data, by default that of each board, simulated)",
     )
     sub.add_argument(
         "models", nargs="*", default=[], metavar="MODEL", help=f"networks to observe (default: {', '.join(_NETWORKS)})"
@@ -47,9 +44,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--orders",
         action="store_true",
-        help="show instead how soon plans are right where configurations are chosen as 'setup --accuracy' does, and at random",
+        help="show instead the observations until plans are right, with configurations of 'setup --accuracy' and random ones",
     )
-    add_tables(sub, "show instead how soon programs are known on real boards, by the tables of 'compare replay'")
+    add_tables(sub, "show instead the observations until programs of real boards are known, by the tables of 'compare replay'")
     add_seed(sub)
 
 
@@ -57,7 +54,7 @@ def show(args: argparse.Namespace) -> int:
     if args.data is not None:
         return _show_real(args)
     if args.profile is None:
-        raise UsageError("compare transfer: expected the profile there is, or --data DIR")
+        raise UsageError("compare transfer: expected a profile, or --data DIR")
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
     if args.orders:
         return _show_orders(args, bundle, networks)
@@ -107,7 +104,9 @@ def _show_real(args: argparse.Namespace) -> int:
         about = {"profile": args.profile, "simulated": False}
         print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
         return 0
-    print("real boards, measured by others; latency / power, mean (median) absolute error of the configurations not observed")
+    print(
+        "real boards, published measurements; latency / power, mean (median) absolute error of the configurations not observed"
+    )
     shown = [
         [row.table, row.board, str(row.programs), str(row.observations), *(_errors(row.errors.get(way)) for way in WAYS)]
         for row in rows

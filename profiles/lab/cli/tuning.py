@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``jetdvfs-lab tune``: hyperparameters for the models of a record."""
+"""Search hyperparameters for the models of a record.
+
+example: jetdvfs-lab tune board.npz --out recipes.json --trials 40
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def add_simulated_board(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default=BOARD, metavar="NAME", help=f"which board to simulate (default: {BOARD})")
 
 
-def add_perturbed(parser: argparse.ArgumentParser) -> None:
+def add_perturbed(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--perturbed",
         type=whole(0),
@@ -27,7 +27,7 @@ def add_perturbed(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_tables(parser: argparse.ArgumentParser, tables: str) -> None:
+def add_tables(parser: argparse._ActionsContainer, tables: str) -> None:
     parser.add_argument("--data", type=folder, metavar="DIR", help=f"{tables}: their folder, or one anywhere above it")
     parser.add_argument(
         "--table", type=Path, action="append", default=[], metavar="FILE",

@@ -4,6 +4,8 @@
 The application runs each network at the top clocks, under a latency target, and for minimum energy at a frame rate. The table
 compares predictions with observations, pictures show each trade-off, and DIR/writes.txt lists the daemon's writes in order. At
 the end every clock must be back at its baseline.
+
+example: jetdvfs twin demo --board agx-xavier
 """
 
 from __future__ import annotations

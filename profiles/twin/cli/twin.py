@@ -31,23 +31,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser("serve", help="serve a simulated board until interrupted", description=__doc__)
     add_simulated_board(serve)
+    board, replay = arguments.titled(serve, "simulated board"), arguments.titled(serve, "replay")
     serve.add_argument("--mount", required=True, type=Path, metavar="DIR", help="an empty directory, or one to be made")
-    serve.add_argument(
+    board.add_argument(
         "--seed", type=arguments.whole(0), default=0, metavar="N", help="which individual of this board (default: 0)"
     )
-    serve.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
-    serve.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
-    serve.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
-    serve.add_argument(
+    board.add_argument("--jetpack", default="", metavar="N", help="which JetPack it runs (default: its description's)")
+    board.add_argument("--firmware", default="", metavar="NAME", help="which firmware it has (default: the present one)")
+    board.add_argument("--mode", default="", metavar="NAME", help="which power mode it boots with (default: its description's)")
+    board.add_argument(
         "--headless", action="store_true", help="no desktop has used the GPU: its clock's files are not there yet"
     )
-    serve.add_argument(
+    board.add_argument(
         "--battery-wh", type=float, metavar="WH", help="battery of this capacity in watt hours (default: the mains)"
     )
-    serve.add_argument(
+    board.add_argument(
         "--state", default="", metavar="NAME[,NAME]", help="a state in which users have found boards (docs/lab.md)"
     )
-    add_perturbed(serve)
+    add_perturbed(board)
     serve.add_argument(
         "--as",
         dest="compiled",
@@ -56,10 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="engines run applications' networks, built of the launches that the framework would make: in single precision, or "
         "in half (engine-half); predict and plan --as say the same of the model (default: the framework runs them)",
     )
-    serve.add_argument(
+    replay.add_argument(
         "--replay", default="", metavar="PROGRAM", help="time and power of this program on a real board (--data)"
     )
-    add_tables(serve, "measured tables for --replay")
+    add_tables(replay, "measured tables for --replay")
     add_backend(serve)
     serve.add_argument("--bench", type=Path, metavar="PATH", help="socket of the application port (default: DIR.bench)")
     serve.add_argument("--json", action="store_true", help="say in JSON when ready")

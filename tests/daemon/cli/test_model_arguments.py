@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jetdvfs.daemon.cli.verbs import JETDVFS, Program, parser_with
+from jetdvfs.profiles.lab.cli.actions import LAB
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.support.profiles.analytic import conv2d, network, relu
 from jetdvfs.tests.support.profiles.only import NETWORK
@@ -31,7 +36,7 @@ def test_the_fused_view_is_one_option_of_every_verb(
     frozen = tmp_path / "frozen.json"
     frozen.write_text(json.dumps({**NETWORK.to_json(), "launches": [{**conv2d().to_json(), "kind": "conv2d_relu"}]}))
     assert run_json(capsys, "decompose", str(frozen))["fused"]
-    note = "no model for conv2d_relu: the model of conv2d stands in, less certainly"
+    note = "no model for conv2d_relu: the model of conv2d is used instead, less certainly"
     assert note in run(capsys, "predict", str(frozen), *profile)[1]
     plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
     assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
@@ -115,8 +120,20 @@ def test_a_warning_takes_one_line(model: str) -> None:
     assert done.stderr == "warning: jetdvfs was installed without its C core: tree ensembles are evaluated by NumPy, slowly\n"
 
 
-@pytest.mark.parametrize("verb", ["decompose", "predict", "plan"])
-def test_help_has_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, verb, "--help")
-    assert code == 0
-    assert f"  jetdvfs {verb} resnet18" in out and "4  target not attainable" in out
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Parsers of all actions below a parser."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for inner in (inner for action in below for inner in action.choices.values()):
+        yield from parsers_of(inner)
+    if not below:
+        yield parser
+
+
+@pytest.mark.parametrize("program", [JETDVFS, LAB], ids=lambda program: program.name)
+def test_help_has_examples_exit_codes_and_groups_of_options(program: Program) -> None:
+    parser, _ = parser_with(program, {verb: program.module_of(verb) for verb in program.verbs})
+    for action in parsers_of(parser):
+        text = action.format_help()
+        assert re.search(rf"^(?:example: |  )(?:sudo )?{action.prog}\b", text, re.MULTILINE), action.prog
+        assert "4  target not attainable" in text
+        assert len(action._optionals._group_actions) <= 10, f"{action.prog}: group its options"

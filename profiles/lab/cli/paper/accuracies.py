@@ -34,7 +34,7 @@ def _table_2(study: Study) -> Section:
         "table-2",
         "Hyperparameters",
         (
-            "The ranges in which the paper tuned, by Bayesian optimisation with Hyperband, and what the models of this report "
+            "The paper's ranges for Bayesian optimisation with Hyperband, and the hyperparameters of this report's models "
             f"were trained with ({len(recipes)} models of the eight kinds).",
             _searched(study.tuned, kinds),
         ),
@@ -89,9 +89,8 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, PredictionEr
         notes = [
             _of_what(rotation, what),
             "'Paper's recipe 10%' is of models of raw shapes and clocks with logarithms as labels, trained on the same rows.",
-            "As the paper drew them, convolutions count half as networks' own kernels and half as random ones, all others as "
-            "random ones alone (where the record has any); the shares within 10% of each, and of all alike, stand to the "
-            "right.",
+            "As the paper drew them, convolutions count half as networks' own kernels and half as random ones, all other "
+            "kernels as random ones alone (where the record has any). The shares within 10% of each, and of all alike, follow.",
         ]
         if rotation.left_out:
             notes += [
@@ -100,7 +99,7 @@ def _kernels(part: str, target: str, unit: str, paper: Mapping[str, PredictionEr
                 "the same, at the configurations in common; the rest is that boards differ, which no model of others knows.",
             ]
         if target == "power":
-            notes.append("Power is idle power at the configuration and what the kernel draws above it.")
+            notes.append("Power is idle power at the configuration plus the kernel's own.")
         return Section(
             part,
             f"Accuracy of kernel-level {what} predictions",
@@ -129,7 +128,7 @@ def _of_what(rotation: Rotation, what: str) -> str:
         return f"Predictions of {what} by models of all boards but one, of kernels on that one, for {boards} in turn; {within}"
     return (
         f"Predictions of {what} on the one board that was measured, of kernels left out with their networks in "
-        f"{rotation.parts} parts, by models of the others; {within} How boards differ is not in it, as it is in the paper's."
+        f"{rotation.parts} parts, by models of the rest; {within} How boards differ is not in it, as it is in the paper's."
     )
 
 
@@ -194,7 +193,7 @@ def _table_8(study: Study) -> Section:
         rows.append((f"{MEAN} {figure}", *cells, *means))
     return Section(
         "table-8",
-        "What training on several boards improves",
+        "Improvement by training on several boards",
         (
             "A model of one network each, of one board against of all others, both tested on two boards that neither knows: "
             "the least and the largest relative improvement, per cent, over all boards trained on.",

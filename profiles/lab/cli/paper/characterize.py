@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Study kernel kinds by their share of inference time, as MIRAGE (SEC '21, section 3.2 and Table 1).
+"""Study kernel kinds by their share of inference time, as MIRAGE does (SEC '21, section 3.2 and Table 1).
 
 For each network: every kind's share of the inference time; T, one inference from end to end; T_K, the launches of the selected
 kinds, each timed alone; T_K', those of the rest; how many kinds it launches (unique kernels), and how often. A selected kind is
@@ -43,8 +43,7 @@ from ..arguments import named_networks
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    parser = verb("characterize", "kernels that networks spend their inference time in", run)
-    parser.epilog, parser.formatter_class = (__doc__ or "").partition("\n\n")[2], argparse.RawDescriptionHelpFormatter
+    parser = verb("characterize", __doc__ or "", run)
     arguments.add_input(parser)
     arguments.add_accept_boundary(parser)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a model file, or the name of a reference network")

@@ -67,7 +67,7 @@ def page(
     body += [_section(one, pictures.get(one.part)) for one in sections]
     if missing:
         lines = "".join(f'<p class="missing">{escape(_name(part))}: {escape(why)}</p>' for part, why in missing.items())
-        body.append(f'<h2 id="missing">What this record is not enough for</h2>{lines}')
+        body.append(f'<h2 id="missing">Missing in this record</h2>{lines}')
     body.append(f"<h2>Differences from the paper</h2>{''.join(f'<p>{escape(line)}</p>' for line in DIFFERENCES)}")
     text = "\n".join(body)
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>\n{text}\n</body></html>\n'
@@ -121,9 +121,8 @@ BOARDS = 4
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    sub = verb(
-        "report", "show a record beside the tables and figures of MIRAGE (SEC '21), and write them as one HTML file", run
-    )
+    text = "compare a record with the tables and figures of MIRAGE (SEC '21), as one HTML file"
+    sub = verb("report", f"{text}\n\nexample: jetdvfs-lab paper report board.npz --out report.html", run)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'jetdvfs-lab collect' or 'import'")
     sub.add_argument(
         "--out", type=arguments.named_file, metavar="FILE", help="the page to write (.html); it needs no other file"
@@ -237,7 +236,9 @@ def _write(path: Path, made: Sequence[Section], found: Study, about: Mapping[str
     from .pictures import draw
 
     pictures = {one.part: figure for one in made if (figure := draw(one.part, found)) is not None}
-    text = page(f"{found.board} beside the tables and figures of MIRAGE", simulated, about, made, pictures, found.missing)
+    text = page(
+        f"{found.board} compared with the tables and figures of MIRAGE", simulated, about, made, pictures, found.missing
+    )
     fresh = path.with_name(f"{path.name}.tmp")
     try:
         fresh.write_text(text, encoding="utf-8")

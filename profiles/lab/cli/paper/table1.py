@@ -15,7 +15,8 @@ MISSED = TargetNotAttainable.exit_code
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
-    verb("table1", "print inference times of the simulated board next to MIRAGE's Table 1", table_1)
+    text = "compare inference times of the simulated board with MIRAGE's Table 1\n\nexample: jetdvfs-lab paper table1"
+    verb("table1", text, table_1)
 
 
 def table_1(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def _figure_1(study: Study) -> Section:
     ]  # fmt: skip
     return Section(
         "figure-1",
-        "What the configuration does to the runtime",
+        "Effect of the configuration on the runtime",
         (
             "Measured latency in the order of CPU, GPU and memory clock, the median over boards where several measured it.",
             "The paper: the configuration changes the runtime by over 10 times, and not smoothly.",
@@ -117,9 +117,9 @@ def _figure_4(study: Study) -> Section:
         rows.append((each.network, *errors, *("-" for _ in range(8 - len(errors))), f"{each.unmeasured:.0%}"))
     return Section(
         "figure-4",
-        "Predictions beside sums of observed kernels",
+        "Predictions and sums of observed kernels",
         (
-            "Median relative error of what is predicted of a network on a board left out, and of the sum of its kernels as "
+            "Median relative error of predictions of a network on a held-out board, and of the sum of its kernels as "
             "they were observed there, of the eight kinds and of all, at the configurations that boards have in common.",
             "Kernels of which nothing was measured are counted as launches not measured.",
         ),
@@ -197,7 +197,7 @@ def _figure_7(study: Study) -> Section:
         "figure-7",
         "Predictions made together",
         (
-            "Microseconds per prediction where so many are made at once; and, last, where a kernel is predicted at all "
+            "Microseconds per prediction in batches of this size; last, for a kernel predicted at all "
             f"{study.grid.size:,} configurations of the grid at once, as plans are made.",
             "The paper: more than ten times less at 20 at once, up to a hundred times at 100.",
         ),
