@@ -28,7 +28,7 @@ from .descriptors.disposal import DescriptorGrant
 from .errors import LimitReached, TargetNotAttainable, UsageError
 from .hardware.sensors.sampled import SampledSensors
 from .leases.board.service import BoardService, SharedWait
-from .leases.board.status import beside_others, status
+from .leases.board.status import sharing_state, status
 from .leases.default import DEFAULT_APP
 from .leases.learning.learner import Learner
 from .leases.learning.observation_store import ObservationStore, ProgramKey
@@ -197,13 +197,13 @@ class Api:
         return {"predictions": predictions, "simulated": self._simulated(), "boundary": None, **Caveats.of(surface).to_json()}
 
     async def _plan(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
-        course = await self._course(session, HoldRequest.read(parameters))
-        wish = course.wish
+        progress = await self._progress(session, HoldRequest.read(parameters))
+        wish = progress.wish
         if wish.constraints.hours is not None:
             raise UsageError(_BY_BATTERY.format("Plan", wish.target))
         limits = await self._limits()
         try:
-            plan = course.proposed(limits)
+            plan = progress.proposed(limits)
         except TargetNotAttainable as error:
             raise await self._proposals.told(error, wish) from error
         proposal = await self._proposals.of(wish, plan.configuration)
@@ -212,16 +212,16 @@ class Api:
 
     async def _hold(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         request = HoldRequest.read(parameters)
-        course, plan = await self._planned(session, request)
+        progress, plan = await self._planned(session, request)
         app = request.app or process_name(session.peer)
         own = app == DEFAULT_APP and session.peer.pid == os.getpid()
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), yields=own, standby=request.standby)
         self._holding.add(session)
         lease, applied = await self._context.board.hold(holder, plan, printable(request.reason))
-        self._learner.began(lease, course)
+        self._learner.began(lease, progress)
         self._asked[lease.id] = request
         plan = lease.plan
-        beside = beside_others(lease.id, self._context.board.snapshot)
+        beside = sharing_state(lease.id, self._context.board.snapshot)
         told = {"lease": lease.id, "plan": _told(plan), "applied": applied.to_json(), "limit_ms": plan.limit_ms}
         return {**told, **beside, "corrected": self._learner.corrected(lease)}
 
@@ -241,13 +241,13 @@ class Api:
         if request.target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()
-        course = await self._course(session, request)
+        progress = await self._progress(session, request)
         # The power budget with this lease is known when it is granted.
         limits = replace(await self._limits(), power_mw=None, because="")
         try:
-            return course, course.beginning.plan(limits)
+            return progress, progress.beginning.plan(limits)
         except TargetNotAttainable as error:
-            raise await self._proposals.told(error, course.wish) from error
+            raise await self._proposals.told(error, progress.wish) from error
 
     async def _configuration(self, request: HoldRequest) -> FrequencyConfiguration | None:
         given = request.configuration
@@ -280,17 +280,17 @@ class Api:
         if request.target is None:
             raise UsageError("Change: expected a lease for a target, or one")
         request = replace(request, target=str(parse_target(request.target)))
-        course = await self._course(session, request)
-        plan = await board.replan(lease, course.beginning, f"asked for {request.target} from now on")
+        progress = await self._progress(session, request)
+        plan = await board.replan(lease, progress.beginning, f"asked for {request.target} from now on")
         if plan is None:
             raise UsageError(f"lease {lease.id} has ended")
         if "network" in given:
             lease.frames.forget()
-        self._learner.follow(lease, course)
+        self._learner.follow(lease, progress)
         self._asked[lease.id] = request
         applied = board.snapshot.applied
         told = {"plan": _told(plan), "applied": None if applied is None else applied.to_json(), "limit_ms": plan.limit_ms}
-        return {**told, **beside_others(lease.id, board.snapshot)}
+        return {**told, **sharing_state(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         latencies = parameters["latency_ms"]
@@ -357,7 +357,7 @@ class Api:
             raise UsageError(f"network {handle!r:.40} is not loaded on this connection; loaded: {names}")
         return loaded
 
-    async def _course(self, session: Session, request: HoldRequest) -> LeaseProgress:
+    async def _progress(self, session: Session, request: HoldRequest) -> LeaseProgress:
         """First progress of a lease for a target: its surface corrected from memory, and a function to remake it."""
         if request.network is None:
             return await self._unpredicted(session, request)
@@ -409,7 +409,7 @@ class Api:
         )
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
-        return (await self._course(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
+        return (await self._progress(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
 
     def _wish(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
         target, constraints = str(parse_target(request.target or "")), _constraints(request)
@@ -504,7 +504,7 @@ class AdminApi:
             raise UsageError(f"{method}: takes no descriptor, and one came with the call")
         if method == "Reload":
             return {"warnings": await self.reload()}
-        held, report = await self._context.board.give_back(by=f"uid {session.peer.uid} (restore, pid {session.peer.pid})")
+        held, report = await self._context.board.restore(by=f"uid {session.peer.uid} (restore, pid {session.peer.pid})")
         return {
             "leases": held,
             "restored": [f"{write.path} = {write.value}" for write in report.restored],

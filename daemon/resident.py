@@ -91,7 +91,7 @@ class Resident:
                 self._set_up(stack)
                 self._exit = stack.pop_all()
         except (DaemonError, KernelsError, ProfilesError):
-            _give_back_what_was_left(self._args)
+            _restore_leftovers(self._args)
             raise
         return self
 
@@ -200,11 +200,11 @@ class Resident:
         admin = AdminApi(self._context)
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
-        background = {loop.create_task(self._prepare()), loop.create_task(self._say_how_it_is())}
+        background = {loop.create_task(self._prepare()), loop.create_task(self._report_state())}
         background.add(loop.create_task(self._sum_up_log()))
         background.add(loop.create_task(self._keep_default()))
 
-        def heed(number: int) -> None:
+        def on_signal(number: int) -> None:
             if number == RELOADING:
                 background.add(loop.create_task(self._reload(admin)))
             elif not stop.is_set():
@@ -212,7 +212,7 @@ class Resident:
                 stop.set()
 
         with _woken_by_signals(loop):
-            signals.tell(lambda number: loop.call_soon_threadsafe(heed, number))
+            signals.tell(lambda number: loop.call_soon_threadsafe(on_signal, number))
             try:
                 notify.notify("READY=1", "STATUS=Serving")
                 await stop.wait()
@@ -220,7 +220,7 @@ class Resident:
                 signals.ignore()
         notify.notify("STOPPING=1", "STATUS=Giving the board back")
         try:
-            await self._board.give_back(_LAST_WORD_S)
+            await self._board.restore(_LAST_WORD_S)
         except HardwareBusy as error:
             log.critical("the board is not given back: %s", error)
         for task in background:
@@ -272,7 +272,7 @@ class Resident:
                     said.say(logging.ERROR, file.default_note)
             await asyncio.sleep(_DEFAULT_S)
 
-    async def _say_how_it_is(self) -> None:
+    async def _report_state(self) -> None:
         """Send changes, and watchdog pings while the board's thread makes progress, to the service manager."""
         if not notify.has_manager():
             return
@@ -308,7 +308,7 @@ def _operators() -> frozenset[int]:
     return frozenset({0, os.geteuid()})
 
 
-def _give_back_what_was_left(args: argparse.Namespace) -> None:
+def _restore_leftovers(args: argparse.Namespace) -> None:
     """Restore the board after a dead daemon, if this one cannot start; never a running daemon's."""
     from .recovery import LAST_TRY_S, keeper_of
 

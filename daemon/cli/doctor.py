@@ -89,10 +89,10 @@ def _examined_system() -> Iterator[Finding]:
         yield note("compiled part", "missing: the sweep runs on NumPy, many times slower", "install with a C compiler present")
     else:
         yield ok("compiled part", "the sweep runs compiled")
-    yield from _walls()
+    yield from _confinement()
 
 
-def _walls() -> Iterator[Finding]:
+def _confinement() -> Iterator[Finding]:
     if Path("/proc/sys/kernel/seccomp/actions_avail").exists():
         yield ok("seccomp", "the kernel filters the system calls of readers of models")
     else:

@@ -18,7 +18,7 @@ from ...profiles.board import load_board
 from .. import arguments
 from ..errors import TargetNotAttainable, UsageError
 from ..planning.limits import Limits
-from ..planning.modes import A100_SLICES, GIB, ModeChoice, a100_slice, judged_modes, modes_of, smallest
+from ..planning.modes import A100_SLICES, GIB, ModeChoice, a100_slice, evaluated_modes, modes_of, smallest
 from ..planning.plan import Plan, plan
 from ..planning.targets import BatteryLifeTarget, Target, parse_target
 from . import model_arguments as common
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     board = load_board(bundle.manifest.board)
     modes = modes_of(board, args.firmware)
     memory = graph_of(network).memory
-    choices = judged_modes(
+    choices = evaluated_modes(
         surface,
         board,
         modes,

@@ -72,7 +72,7 @@ class Transition:
         failed = []
         for domain in (domain for step in reversed(self._steps) for domain in reversed(step.driver.domains)):
             try:
-                plan = domain.give_back(self._files, before, written.intersection(domain.paths))
+                plan = domain.restore(self._files, before, written.intersection(domain.paths))
             except DaemonError as error:
                 failed.append(str(error))
                 continue

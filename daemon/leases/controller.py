@@ -107,7 +107,7 @@ class Controller:
         """Restore the baseline if an earlier process of this boot did not."""
         if not self._board.touched:
             return RestoreReport()
-        report = self._give_back()
+        report = self._restore()
         log.warning(
             "an earlier daemon ended without giving the board back: %d values restored, %d left as other programs set them",
             len(report.restored),
@@ -258,13 +258,13 @@ class Controller:
         reason = f"ended{whose}"
         log.info("%s ended%s", lease.label, whose, extra=fields(LEASE_ENDED, **about(lease), reason=reason if by else None))
 
-    def give_back(self, by: str = "") -> RestoreReport:
+    def restore(self, by: str = "") -> RestoreReport:
         """End every lease and restore the baseline; ``by`` is empty if the daemon itself ends."""
         for lease in tuple(self.leases):
             self._end(lease, by)
         self._default_due = False
         self._judge()
-        return self._give_back(_LAST_TRY_S)
+        return self._restore(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         if config.default != self._config.default:
@@ -289,7 +289,7 @@ class Controller:
             self._hold_default(self._config.default)
         elif not len(self.leases):
             if self._board.touched:
-                self._give_back()
+                self._restore()
         elif self.applied is not None:
             self._look_after(self.applied)
         self._judge()
@@ -298,7 +298,7 @@ class Controller:
         """Set the board for the remaining leases; no client waits, so ``status`` keeps the trouble."""
         self._afford()
         if not len(self.leases):
-            self._give_back()
+            self._restore()
             return
         try:
             self._set(reason)
@@ -449,7 +449,7 @@ class Controller:
             self._said.say(logging.WARNING, note, fields(TROUBLE, reason=reason))
         return applied
 
-    def _give_back(self, longest_s: float = 0.0) -> RestoreReport:
+    def _restore(self, longest_s: float = 0.0) -> RestoreReport:
         self._arbiter.forget()
         self._permitted.unstick(moved=True)
         self._planned_within, self._followed = None, {}

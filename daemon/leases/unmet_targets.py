@@ -24,12 +24,12 @@ class UnmetTarget:
         return f"{self.target} is not kept: {self.reason}"
 
 
-def find_unkept(
+def find_unmet_targets(
     leases: Collection[Lease],
     applied: AppliedSetting | None,
     floors: Floors,
     unmet: Mapping[str, str],
-    fares: Mapping[str, SharedLatency],
+    shared_latencies: Mapping[str, SharedLatency],
 ) -> dict[str, UnmetTarget]:
     found = {}
     for lease in leases:
@@ -37,10 +37,10 @@ def find_unkept(
         others = tuple(raised_by(lease, leases)) if missed else ()
         if text := unmet.get(lease.id, lease.plan.unmet):
             found[lease.id] = UnmetTarget(lease.plan.target, text, others)
-        elif (fare := fares.get(lease.id)) is not None and fare.unmet:
-            found[lease.id] = UnmetTarget(lease.plan.target, fare.unmet, fare.leases)
+        elif (shared := shared_latencies.get(lease.id)) is not None and shared.unmet:
+            found[lease.id] = UnmetTarget(lease.plan.target, shared.unmet, shared.leases)
         elif missed:
-            others = others or (fare.leases if fare is not None else ())
+            others = others or (shared.leases if shared is not None else ())
             found[lease.id] = UnmetTarget(lease.plan.target, f"{missed}, {_because(lease, leases, others, floors)}", others)
     return found
 
@@ -48,14 +48,14 @@ def find_unkept(
 class TargetMonitor:
     def __init__(self, arbiter: Arbiter, said: RepeatedLog) -> None:
         self.unkept: dict[str, UnmetTarget] = {}
-        self.fares: dict[str, SharedLatency] = {}
+        self.shared_latencies: dict[str, SharedLatency] = {}
         self.texts: tuple[str, ...] = ()
         self._arbiter = arbiter
         self._said = said
 
     def look(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
-        self.fares = self._arbiter.fares(leases, applied.accepted) if applied is not None else {}
-        before, self.unkept = self.unkept, find_unkept(leases, applied, floors, unmet, self.fares)
+        self.shared_latencies = self._arbiter.shared_latencies(leases, applied.accepted) if applied is not None else {}
+        before, self.unkept = self.unkept, find_unmet_targets(leases, applied, floors, unmet, self.shared_latencies)
         told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}
         self.texts = tuple(told.values())
         for lease in leases:

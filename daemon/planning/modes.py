@@ -62,7 +62,7 @@ class ModeChoice:
         }  # fmt: skip
 
 
-def judged_modes(
+def evaluated_modes(
     surface: Surface,
     board: BoardDescription,
     modes: ModeSet,

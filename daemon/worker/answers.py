@@ -34,7 +34,7 @@ FIGURE = np.dtype("<f8")
 _ARRAYS = (*FIGURES, *TERMS)
 
 _Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
-_Wall: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
+_Restriction: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
 _Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=_MOST_SIGMA)]
 
@@ -127,7 +127,7 @@ class Answer:
     error: Literal["", "input", "crash"] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARACTERS)] = ""
     type: Annotated[str, Meta(max_length=100)] = ""
-    walls: Annotated[tuple[_Wall, ...], Meta(max_length=16)] = ()
+    confinement: Annotated[tuple[_Restriction, ...], Meta(max_length=16)] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -48,8 +48,8 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
     return PREFIX.pack(len(text), len(payload)) + text + payload
 
 
-def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
-    header = {"walls": walls, "about": asdict(about)}
+def answer(about: Any, payload: bytes, confinement: Sequence[str]) -> bytes:
+    header = {"confinement": confinement, "about": asdict(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
         raise InputError(
             f"network: its description takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"
@@ -57,9 +57,9 @@ def answer(about: Any, payload: bytes, walls: Sequence[str]) -> bytes:
     return encoded(header, payload)
 
 
-def refusal(error: Exception, text: str, walls: Sequence[str]) -> bytes:
+def refusal(error: Exception, text: str, confinement: Sequence[str]) -> bytes:
     kind = "input" if hasattr(error, "exit_code") else "crash"
-    return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "walls": walls})
+    return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "confinement": confinement})
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:

@@ -64,36 +64,36 @@ def main(arguments: list[str]) -> int:
         handles = {os.open(folder, os.O_RDONLY | os.O_DIRECTORY): folder for folder in task.folders}
         paths = [Path(f"/proc/self/fd/{handle}") for handle in handles]
         files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if Path(path).exists()]
-        walls: tuple[str, ...] = ()
+        confinement: tuple[str, ...] = ()
         try:
-            crew = ThreadPoolExecutor(task.threads) if task.threads else None
-            job = _JOBS[name](crew, paths)
+            pool = ThreadPoolExecutor(task.threads) if task.threads else None
+            job = _JOBS[name](pool, paths)
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
-            walls = sandbox.confine(
+            confinement = sandbox.confine(
                 task.accounts,
                 _ALLOWANCES[name],
                 keep={sock.fileno(), *task.keep},
                 readable=(*handles, *files),
-                start_threads=partial(_start, crew, task.threads),
+                start_threads=partial(_start, pool, task.threads),
             )
             request, payload = framing.receive(sock)
             descriptor = framing.take(task.connection, request["size"]) if task.connection is not None else -1
-            answer = framing.answer(*job(_Work(request, payload, descriptor, paths)), walls)
+            answer = framing.answer(*job(_Work(request, payload, descriptor, paths)), confinement)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             for path, folder in zip(paths, task.folders, strict=True):
                 text = text.replace(str(path), folder)
-            sock.sendall(framing.refusal(error, text, walls))
+            sock.sendall(framing.refusal(error, text, confinement))
             return 1
         sock.sendall(answer)
     return 0
 
 
-def _start(crew: Executor | None, threads: int) -> None:
-    if crew is not None:
+def _start(pool: Executor | None, threads: int) -> None:
+    if pool is not None:
         meeting = threading.Barrier(threads)
-        list(crew.map(lambda _: meeting.wait(), range(threads)))
+        list(pool.map(lambda _: meeting.wait(), range(threads)))
 
 
 def _decomposer(*_: object) -> _Job:
@@ -138,7 +138,7 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
 
-def _sweeper(crew: Executor | None, _: Sequence[Path]) -> _Job:
+def _sweeper(pool: Executor | None, _: Sequence[Path]) -> _Job:
     from ...kernels.cost.model import surface
     from ...kernels.execution import FrameOverhead
     from ...profiles.bundle.bundle import load_bundle
@@ -151,7 +151,7 @@ def _sweeper(crew: Executor | None, _: Sequence[Path]) -> _Job:
         known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
         asked, beside = work.request, FrameOverhead(**work.request["beside"])
-        each = crew.map if crew else map
+        each = pool.map if pool else map
         how = {"execution": asked["execution"], "beside": beside, "gpu_share": asked["gpu_share"]}
         return packed_surface(surface(network, cost, asked["method"], each, **how))
 

@@ -48,7 +48,7 @@ def confine(
     Raises:
         OSError: the kernel refused, or no candidate is free; the caller must not go on.
     """
-    walls = []
+    confinement = []
     os.chdir("/")
     os.umask(0o077)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -56,17 +56,17 @@ def confine(
         account = first_free(candidates)
         # It needs neither; a failure is no obstacle.
         if libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC) == 0:
-            walls.append("no network")
+            confinement.append("no network")
         os.setgroups([])
         os.setresgid(account, account, account)
         os.setresuid(account, account, account)
-        walls.append("a user of its own")
+        confinement.append("a user of its own")
     _close_all_but({0, 1, 2, *keep, *readable})
     for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"prctl {option}")
     if abi := landlock.restrict(readable):
-        walls.append(f"Landlock (ABI {abi})")
+        confinement.append(f"Landlock (ABI {abi})")
     if start_threads is not None:
         start_threads()
     for what, limit in (
@@ -81,8 +81,8 @@ def confine(
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(what, (limit, limit))
     if seccomp.restrict():
-        walls.append("a filter of system calls")
-    return tuple(walls)
+        confinement.append("a filter of system calls")
+    return tuple(confinement)
 
 
 def _close_all_but(keep: set[int]) -> None:

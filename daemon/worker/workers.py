@@ -69,7 +69,7 @@ class Workers:
         self._stragglers = stragglers or ChildReaper()
         self._slots = ChildSlots(self._settings.parallel, os.geteuid())
         self._accounts = UserPool()
-        self._walls: tuple[str, ...] | None = None
+        self._confinement: tuple[str, ...] | None = None
 
     async def decompose(
         self, attached: DescriptorGrant, inputs: Sequence[TensorSpec], name: str, accepted: Sequence[str] = ()
@@ -170,7 +170,7 @@ class Workers:
                 finally:
                     # Also if the client went away; a child that has answered is done.
                     await asyncio.shield(self._stragglers.end(child, uid))
-        self._tell_of(answer.walls)
+        self._tell_of(answer.confinement)
         if answer.error == "input":
             raise InputError(answer.message)
         if answer.error:
@@ -198,10 +198,10 @@ class Workers:
                     raise _failure(job, f"cannot be started ({error.strerror})") from error
             yield child, ours
 
-    def _tell_of(self, walls: tuple[str, ...]) -> None:
-        if self._walls is None:
-            self._walls = walls
-            log.info("children that read models are confined by %s", ", ".join(walls) or "their limits alone")
+    def _tell_of(self, confinement: tuple[str, ...]) -> None:
+        if self._confinement is None:
+            self._confinement = confinement
+            log.info("children that read models are confined by %s", ", ".join(confinement) or "their limits alone")
 
 
 class _InvalidAnswer(Exception):

@@ -170,10 +170,10 @@ def report_workers(networks: Sequence[Network], bundle: Path, cache: Path, repea
     known = TableCache(cache).stamps(manifest.checksums.values())  # as a daemon has them checked once, when it starts
 
     def inside(threads: int) -> None:
-        with ThreadPoolExecutor(threads) as crew:
+        with ThreadPoolExecutor(threads) as pool:
             for network in networks:
                 cost = load_bundle(bundle, tables=TableCache(cache, known), one_by_one=True).cost
-                surface(network, cost, each=crew.map).save(io.BytesIO())
+                surface(network, cost, each=pool.map).save(io.BytesIO())
 
     async def asked() -> None:
         workers = Workers()

@@ -99,7 +99,7 @@ def test_no_clock_is_set_above_the_limits_whatever_other_work_needs(
         for axis, text in zip(AXES, (*set_now, kernel.store[f"{EMC}/rate"]), strict=True):
             one: ClockBounds = getattr(limits, axis)
             assert int(text) == getattr(LOWEST, axis) or int(text) <= (one.max or int(text))
-        asked.give_back()
+        asked.restore()
 
 
 def test_a_preview_is_what_a_lease_then_sets_with_the_demand_of_other_work(tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ class Day:
         try:
             if what == "hold" and len(self._leases) < 8:
                 holder = Holder(draw.randrange(4), 1000 + draw.randrange(4), 1000, "soak")
-                self._leases.append(self.daemon.desk.granted(holder, LeasePlan(configuration), "a day"))  # type: ignore[arg-type]
+                self._leases.append(self.daemon.board_service.granted(holder, LeasePlan(configuration), "a day"))  # type: ignore[arg-type]
             elif what == "release" and self._leases:
-                self.daemon.desk.ended(self._leases.pop(draw.randrange(len(self._leases))))
+                self.daemon.board_service.ended(self._leases.pop(draw.randrange(len(self._leases))))
             elif what == "connection":
                 gone = draw.randrange(4)
                 self.daemon.controller.drop(gone)

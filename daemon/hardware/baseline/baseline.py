@@ -225,7 +225,7 @@ class Baseline:
             touch = self._still_ours(domain, given, look, seen)
             try:
                 strict = domain.low in refused and not self._is_hot()
-                plan = domain.give_back(self._files, self._record.values, touch, strict=strict, seen=seen)
+                plan = domain.restore(self._files, self._record.values, touch, strict=strict, seen=seen)
             except DaemonError as error:
                 look.failed.append(str(error))
                 continue

@@ -73,7 +73,7 @@ class ClockDomain:
         setpoint = Write(self.setpoint, value)
         return (setpoint, *writes) if self.early else (*writes, setpoint)
 
-    def give_back(
+    def restore(
         self,
         files: Files,
         values: Mapping[str, str],

@@ -114,11 +114,11 @@ class BoardService:
         self.thread.forget(holder.connection)
         self.thread.submit(self._changing(lambda: self._controller.drop(holder.connection)), user=holder.uid, ends=True)
 
-    async def give_back(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
-        def give_back() -> tuple[int, RestoreReport]:
-            return len(self._controller.leases), self._controller.give_back(by)
+    async def restore(self, longest_s: float = ANSWER_S, by: str = "") -> tuple[int, RestoreReport]:
+        def restore() -> tuple[int, RestoreReport]:
+            return len(self._controller.leases), self._controller.restore(by)
 
-        return await self.thread.run(self._changing(give_back), ends=True, longest_s=longest_s)
+        return await self.thread.run(self._changing(restore), ends=True, longest_s=longest_s)
 
     async def reconfigure(self, config: Config) -> tuple[str, ...]:
         """As :meth:`Controller.reconfigure`, applied even if HardwareBusy is raised; return unmet limits."""
@@ -191,7 +191,7 @@ class BoardService:
             leases=controller.leases.by_id(),
             ended=dict(controller.leases.ended),
             unkept=dict(controller.judged.unkept),
-            fares=controller.judged.fares,
+            shared_latencies=controller.judged.shared_latencies,
             budget=None if budgets is None else budgets.budget,
             ceiling_c=None if budgets is None else budgets.ceiling_c,
             supply=None if budgets is None else budgets.supply,

@@ -80,7 +80,7 @@ class Snapshot:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     ended: Mapping[str, str] = field(default_factory=dict)
     unkept: Mapping[str, UnmetTarget] = field(default_factory=dict)
-    fares: Mapping[str, SharedLatency] = field(default_factory=dict)
+    shared_latencies: Mapping[str, SharedLatency] = field(default_factory=dict)
     budget: PowerBudget | None = None
     ceiling_c: float | None = None
     supply: BatterySupply | None = None

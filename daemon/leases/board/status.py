@@ -102,7 +102,7 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: LeaseStates) -> dict[str, A
         "governed": sorted(plan.governed),
         "standby": standby and standby.to_json(time.monotonic()),
         "raised_by": raised_by(lease, snapshot.leases.values()),
-        **beside_others(lease.id, snapshot),
+        **sharing_state(lease.id, snapshot),
         "held_s": time.monotonic() - lease.since_s,
         "why": None if plan.chosen is None else plan.chosen.why,
         "predicted": plan.predicted and plan.predicted.to_json(),
@@ -127,10 +127,10 @@ def _guess(guess: Guess) -> dict[str, Any]:
     return {**asdict(guess), "kind": printable(guess.kind)[:_LONGEST], "why": printable(guess.why)[:_LONGEST]}
 
 
-def beside_others(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
-    unkept, fare = snapshot.unkept.get(lease_id), snapshot.fares.get(lease_id)
+def sharing_state(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
+    unkept, shared = snapshot.unkept.get(lease_id), snapshot.shared_latencies.get(lease_id)
     return {
-        "shared": fare and {"leases": fare.leases, "latency_ms": fare.latency_ms, "limit_ms": fare.limit_ms},
+        "shared": shared and {"leases": shared.leases, "latency_ms": shared.latency_ms, "limit_ms": shared.limit_ms},
         "unkept": unkept and asdict(unkept),
     }
 

@@ -65,13 +65,13 @@ class Learner:
 
     def __init__(
         self,
-        desk: BoardService,
+        board: BoardService,
         sensors: SampledSensors,
         memory: ObservationStore,
         warmth: Callable[[], ThermalState | None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._desk = desk
+        self._board = board
         self._sensors = sensors
         self._memory = memory
         self._warmth = warmth
@@ -80,7 +80,7 @@ class Learner:
         self._loading: asyncio.Future[object] | None = None
         self._monotonic = monotonic
         self._said = RepeatedLog(log, monotonic)
-        self._courses: dict[str, LeaseProgress] = {}
+        self._progress: dict[str, LeaseProgress] = {}
         self._meters: dict[str, LeaseMeter] = {}
 
     def prepare(self) -> None:
@@ -88,31 +88,31 @@ class Learner:
             # Loaded after the start to keep that short, but before a missed target needs it.
             self._loading = asyncio.get_running_loop().run_in_executor(None, import_module, _CORRECTION, __package__)
 
-    def began(self, lease: Lease, course: LeaseProgress | None) -> None:
+    def began(self, lease: Lease, progress: LeaseProgress | None) -> None:
         self._sensors.want()
         self._meters[lease.id] = LeaseMeter(self._monotonic())
-        self.follow(lease, course)
+        self.follow(lease, progress)
         if self._tending is None or self._tending.done():
             self._tending = asyncio.get_running_loop().create_task(self._tend())
 
-    def follow(self, lease: Lease, course: LeaseProgress | None) -> None:
-        self._remember(self._courses.pop(lease.id, None))
-        if course is not None:
-            self._courses[lease.id] = course = replace(course, lease=lease)
-            self._planned(course, lease.plan.configuration)
+    def follow(self, lease: Lease, progress: LeaseProgress | None) -> None:
+        self._remember(self._progress.pop(lease.id, None))
+        if progress is not None:
+            self._progress[lease.id] = progress = replace(progress, lease=lease)
+            self._planned(progress, lease.plan.configuration)
 
     def ended(self) -> None:
-        held = self._desk.snapshot.leases
-        for name in [name for name in self._courses if name not in held]:
-            self._remember(self._courses.pop(name))
+        held = self._board.snapshot.leases
+        for name in [name for name in self._progress if name not in held]:
+            self._remember(self._progress.pop(name))
         self._meters = {name: meter for name, meter in self._meters.items() if name in held}
 
-    def _remember(self, course: LeaseProgress | None) -> None:
-        if course is None or course.lease is None:
+    def _remember(self, progress: LeaseProgress | None) -> None:
+        if progress is None or progress.lease is None:
             return
-        lease, original = course.lease, course.original
+        lease, original = progress.lease, progress.original
         seen = lease.frames.observations(self._monotonic(), _NOBODY)
-        if not course.trusted:  # frames that their own lease insisted on count for no other
+        if not progress.trusted:  # frames that their own lease insisted on count for no other
             seen = [
                 one
                 for one in seen
@@ -122,14 +122,14 @@ class Learner:
         def predicted_ms(configuration: FrequencyConfiguration) -> float | None:
             return None if original is None else expected_ms(original, configuration)
 
-        self._memory.remember(course.key, seen, name=course.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
+        self._memory.remember(progress.key, seen, name=progress.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
         measured = self._measured(lease)
         return None if measured is None else measured[0]
 
     def used(self, lease: Lease) -> dict[str, Any]:
-        return used(lease, self._monotonic(), self._measured(lease), self._desk.snapshot.applied)
+        return used(lease, self._monotonic(), self._measured(lease), self._board.snapshot.applied)
 
     def _measured(self, lease: Lease) -> tuple[float, float] | None:
         meter = self._meters.get(lease.id)
@@ -139,15 +139,15 @@ class Learner:
         return meter.measured(self._sensors.energy_rails)
 
     def wish(self, lease_id: str) -> PlanRequest | None:
-        course = self._courses.get(lease_id)
-        return course.wish if course and is_known(course.wish.surface) else None
+        progress = self._progress.get(lease_id)
+        return progress.wish if progress and is_known(progress.wish.surface) else None
 
     def missed(self, lease_id: str) -> MissedTarget | None:
-        course = self._courses.get(lease_id)
-        return course.missed if course else None
+        progress = self._progress.get(lease_id)
+        return progress.missed if progress else None
 
     def report(self, lease: Lease, latencies_ms: Sequence[float]) -> None:
-        snapshot, now_s = self._desk.snapshot, self._monotonic()
+        snapshot, now_s = self._board.snapshot, self._monotonic()
         frames, plan = lease.frames, lease.plan
         throttled = self._sensors.throttled()
         over_current = tuple(f"{e.event} {e.per_minute:.3g} a minute" for e in snapshot.events if e.per_minute)
@@ -158,26 +158,26 @@ class Learner:
         others = self._company(lease, snapshot, now_s)
         company = frozenset(other.plan.network or other.holder.app for other in others)
         period_ms = 1e3 / plan.fps if plan.fps else None
-        course = self._courses.get(lease.id)
-        where = self._where(course, setting, company)
+        progress = self._progress.get(lease.id)
+        where = self._where(progress, setting, company)
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
         frames.power(self._sensors.rails_sampled(), self._sensors.energy_rails if not others else (), self._die_c)
         if parked and latencies_ms:
-            self._desk.follow_frames(lease)
-        if course is None or setting is None or parked:
+            self._board.follow_frames(lease)
+        if progress is None or setting is None or parked:
             return
         if latencies_ms:
-            course.silent = False
-            self._judge_frames(lease, course, where, company, now_s)
-        if course.due_at != (setting.configuration, company):
+            progress.silent = False
+            self._judge_frames(lease, progress, where, company, now_s)
+        if progress.due_at != (setting.configuration, company):
             # Plans without effect there may have one here.
-            course.tries = course.tries if course.due_at and course.due_at[1] == company else 0
-            course.due_frames, course.due_at, course.patience = 0, (setting.configuration, company), LEAST_PATIENCE
+            progress.tries = progress.tries if progress.due_at and progress.due_at[1] == company else 0
+            progress.due_frames, progress.due_at, progress.patience = 0, (setting.configuration, company), LEAST_PATIENCE
         if frames.powers < _POWERS_WANTED:
             self._sensors.want()
         missed = None if plan.limit_ms is None else is_missed(tuple(frames.recent_ms), plan.limit_ms, plan.confidence)
         if missed and plan.limit_ms is not None:
-            predicted_ms = expected_ms(course.wish.surface, setting.configuration)
+            predicted_ms = expected_ms(progress.wish.surface, setting.configuration)
             observed_ms = typical(tuple(frames.recent_ms))
             reason = why(
                 observed_ms,
@@ -187,81 +187,81 @@ class Learner:
                 deviating=snapshot.deviating,
                 company=[other.label for other in others],
             )
-            self._say_missed(lease, course, observed_ms, predicted_ms, reason)
-            if not disturbed and frames.reported >= course.due_frames:
-                self._plan(lease.id, course, company, reason)
+            self._say_missed(lease, progress, observed_ms, predicted_ms, reason)
+            if not disturbed and frames.reported >= progress.due_frames:
+                self._plan(lease.id, progress, company, reason)
             return
         if missed is False:
-            self._say_kept(lease, course)
-        if course.doubt is not None:
+            self._say_kept(lease, progress)
+        if progress.doubt is not None:
             return  # doubted frames show no gain and no loss
         if not disturbed and not company and (factor := frames.shift()) != 1.0:
-            course.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
-            self._plan(lease.id, course, company, reason)
+            progress.wait_s, reason = FIRST_WAIT_S, f"its frames take {factor:.3g} times as long as they did at the same clocks"
+            self._plan(lease.id, progress, company, reason)
             return
-        if course.exploring:
+        if progress.exploring:
             powers = _TRIED_POWERS if self._sensors.energy_rails and not others else 0
             told = frames.powers >= powers or now_s - setting.since_s >= _TRIED_S
-            if not disturbed and told and len(frames.recent_ms) >= _TRIED_FRAMES and frames.reported >= course.due_frames:
-                self._plan(lease.id, course, company, None)
+            if not disturbed and told and len(frames.recent_ms) >= _TRIED_FRAMES and frames.reported >= progress.due_frames:
+                self._plan(lease.id, progress, company, None)
             return
-        if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= course.due_s:
-            course.due_s, course.wait_s = now_s + course.wait_s, min(2 * course.wait_s, LONGEST_WAIT_S)
-            self._plan(lease.id, course, company, None)
+        if not disturbed and len(frames.recent_ms) >= _FIRST_LOOK_FRAMES and now_s >= progress.due_s:
+            progress.due_s, progress.wait_s = now_s + progress.wait_s, min(2 * progress.wait_s, LONGEST_WAIT_S)
+            self._plan(lease.id, progress, company, None)
 
-    def _where(self, course: LeaseProgress | None, setting: ClockSetting | None, company: Company) -> CredibleRange:
-        if course is None or course.original is None or course.trusted:
+    def _where(self, progress: LeaseProgress | None, setting: ClockSetting | None, company: Company) -> CredibleRange:
+        if progress is None or progress.original is None or progress.trusted:
             return CredibleRange()
         configuration = None if setting is None or setting.disturbed else setting.configuration
-        return credible(course.original, configuration, alone=not company, accepted=course.accepted)
+        return credible(progress.original, configuration, alone=not company, accepted=progress.accepted)
 
-    def _judge_frames(self, lease: Lease, course: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
+    def _judge_frames(self, lease: Lease, progress: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
         """Log once that frames do not count; accept persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
-            course.doubt = None
+            progress.doubt = None
             return
-        if not company and not course.accepted and doubts.insistent(now_s):
-            course.accepted, course.doubt = True, None
+        if not company and not progress.accepted and doubts.insistent(now_s):
+            progress.accepted, progress.doubt = True, None
             text = f"{doubts.frames} frames in a row take as long: this lease, and no other, is planned by them from now on"
             log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_DOUBTED, reason=text))
             return
-        before, (side, observed_ms) = course.doubt, found
-        course.doubt = doubt(side, observed_ms, where, doubts.frames, course.wish.network)
+        before, (side, observed_ms) = progress.doubt, found
+        progress.doubt = doubt(side, observed_ms, where, doubts.frames, progress.wish.network)
         if before is None or before.side != side:
-            extra = _about(lease, FRAMES_DOUBTED, reason=course.doubt.reason)
-            log.warning("%s: its frames do not count: %s", lease.label, course.doubt, extra=extra)
+            extra = _about(lease, FRAMES_DOUBTED, reason=progress.doubt.reason)
+            log.warning("%s: its frames do not count: %s", lease.label, progress.doubt, extra=extra)
 
     def doubt(self, lease_id: str) -> dict[str, Any] | None:
-        course = self._courses.get(lease_id)
-        return course.doubt.to_json() if course and course.doubt else None
+        progress = self._progress.get(lease_id)
+        return progress.doubt.to_json() if progress and progress.doubt else None
 
     def corrected(self, lease: Lease) -> dict[str, Any] | None:
-        course = self._courses.get(lease.id)
-        if course is None or (course.remembered is None and not course.corrected):
+        progress = self._progress.get(lease.id)
+        if progress is None or (progress.remembered is None and not progress.corrected):
             return None
-        before, own = course.remembered, lease.frames.credible if course.corrected else 0
+        before, own = progress.remembered, lease.frames.credible if progress.corrected else 0
         app = lease.holder.app if before is None or own else before.app
         return {"frames": own + (before.frames if before is not None else 0), "app": app}
 
     def silent(self, lease: Lease) -> str | None:
-        course = self._courses.get(lease.id)
-        if course is None:
+        progress = self._progress.get(lease.id)
+        if progress is None:
             return None
         since_s = lease.since_s if lease.frames.last_s is None else lease.frames.last_s
         silent_s = self._monotonic() - since_s
         if silent_s < SILENT_S:
             return None
-        clocks = "" if course.unknown is None or not course.exploring else ", and clocks stay at the highest"
+        clocks = "" if progress.unknown is None or not progress.exploring else ", and clocks stay at the highest"
         return _SILENT.format(silent_s=silent_s, clocks=clocks)
 
     def _say_silent(self) -> None:
-        for name, course in self._courses.items():
-            lease = self._desk.snapshot.leases.get(name)
-            if lease is None or course.silent or lease.frames.last_s is not None:
+        for name, progress in self._progress.items():
+            lease = self._board.snapshot.leases.get(name)
+            if lease is None or progress.silent or lease.frames.last_s is not None:
                 continue
             if (text := self.silent(lease)) is not None:
-                course.silent = True
+                progress.silent = True
                 log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_MISSING, reason=text))
 
     def _die_c(self) -> float | None:
@@ -279,18 +279,18 @@ class Learner:
 
     def _rewarmed(self, warmth: ThermalState, now_s: float) -> None:
         self._settling.see(now_s, warmth.die_c)
-        for name, course in self._courses.items():
-            reason = None if course.planned_c is None else self._settling.reason(course.planned_s, course.planned_c)
-            if reason is not None and name in self._desk.snapshot.leases:
-                course.planned_s, course.planned_c = now_s, warmth.die_c
-                lease = self._desk.snapshot.leases[name]
-                others = self._company(lease, self._desk.snapshot, now_s)
-                self._plan(name, course, frozenset(other.plan.network or other.holder.app for other in others), reason)
+        for name, progress in self._progress.items():
+            reason = None if progress.planned_c is None else self._settling.reason(progress.planned_s, progress.planned_c)
+            if reason is not None and name in self._board.snapshot.leases:
+                progress.planned_s, progress.planned_c = now_s, warmth.die_c
+                lease = self._board.snapshot.leases[name]
+                others = self._company(lease, self._board.snapshot, now_s)
+                self._plan(name, progress, frozenset(other.plan.network or other.holder.app for other in others), reason)
 
-    def _planned(self, course: LeaseProgress, configuration: FrequencyConfiguration) -> None:
-        surface, course.planned_s = course.wish.surface, self._monotonic()
+    def _planned(self, progress: LeaseProgress, configuration: FrequencyConfiguration) -> None:
+        surface, progress.planned_s = progress.wish.surface, self._monotonic()
         settled_c = surface.temperature_c if has(surface, configuration) else None
-        course.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
+        progress.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
 
     def _company(self, lease: Lease, snapshot: Snapshot, now_s: float) -> list[Lease]:
         return [
@@ -300,57 +300,57 @@ class Learner:
         ]
 
     def _say_missed(
-        self, lease: Lease, course: LeaseProgress, observed_ms: float, predicted_ms: float | None, reason: str
+        self, lease: Lease, progress: LeaseProgress, observed_ms: float, predicted_ms: float | None, reason: str
     ) -> None:
-        before, limit_ms = course.missed, lease.plan.limit_ms or 0.0
-        late = lease.frames.late - course.late_before
-        if before is None and course.frugal:
-            course.wait_s, course.frugal = LONGEST_WAIT_S, False  # the gain was lost again
+        before, limit_ms = progress.missed, lease.plan.limit_ms or 0.0
+        late = lease.frames.late - progress.late_before
+        if before is None and progress.frugal:
+            progress.wait_s, progress.frugal = LONGEST_WAIT_S, False  # the gain was lost again
         doing = lease.plan.unmet or (before.doing if before else "")
-        course.missed = MissedTarget(lease.plan.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
+        progress.missed = MissedTarget(lease.plan.target, limit_ms, observed_ms, predicted_ms, late, reason, doing)
         if before is None or (before.reason != reason and before.doing != doing):
             extra = _about(lease, TARGET_MISSED, reason=reason, observed_ms=f"{observed_ms:.4g}", limit_ms=f"{limit_ms:.4g}")
-            log.warning("%s: %s", lease.label, course.missed, extra=extra)
+            log.warning("%s: %s", lease.label, progress.missed, extra=extra)
 
-    def _say_kept(self, lease: Lease, course: LeaseProgress) -> None:
-        late, course.late_before = lease.frames.late - course.late_before, lease.frames.late
-        missed, course.missed = course.missed, None
+    def _say_kept(self, lease: Lease, progress: LeaseProgress) -> None:
+        late, progress.late_before = lease.frames.late - progress.late_before, lease.frames.late
+        missed, progress.missed = progress.missed, None
         if missed is not None:
-            course.due_frames, course.tries, course.patience = 0, 0, LEAST_PATIENCE
+            progress.due_frames, progress.tries, progress.patience = 0, 0, LEAST_PATIENCE
             observed_ms = typical(tuple(lease.frames.recent_ms))
             text = f"{lease.plan.target} is kept again: {observed_ms:.4g} ms observed, after {late} late frames"
             log.info("%s: %s", lease.label, text, extra=_about(lease, TARGET_KEPT, observed_ms=f"{observed_ms:.4g}"))
 
-    def _plan(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
-        if course.planning is None or course.planning.done():
-            course.planning = asyncio.get_running_loop().create_task(self._plan_again(lease_id, course, company, reason))
+    def _plan(self, lease_id: str, progress: LeaseProgress, company: Company, reason: str | None) -> None:
+        if progress.planning is None or progress.planning.done():
+            progress.planning = asyncio.get_running_loop().create_task(self._plan_again(lease_id, progress, company, reason))
 
-    async def _plan_again(self, lease_id: str, course: LeaseProgress, company: Company, reason: str | None) -> None:
-        lease = self._desk.snapshot.leases.get(lease_id)
+    async def _plan_again(self, lease_id: str, progress: LeaseProgress, company: Company, reason: str | None) -> None:
+        lease = self._board.snapshot.leases.get(lease_id)
         if lease is None:
             return
         before, frugal = lease.plan.configuration, reason is None
         try:
-            if course.missed is not None:
-                at, observed_ms = self._desk.snapshot.applied, course.missed.observed_ms
-                surface = course.wish.surface
+            if progress.missed is not None:
+                at, observed_ms = self._board.snapshot.applied, progress.missed.observed_ms
+                surface = progress.wish.surface
                 lease.frames.renew(1.0 if company or at is None else unforeseen(surface, at.accepted, observed_ms))
-                course.tries += 1
-            seen = await self._seen(lease, course, company)
-            if course.exploring and course.unknown is not None:
-                known = seen if company else await self._recall(lease, course, course.unknown, seen)
-                plan, wish = await self._explore(lease, course, known, reason)
+                progress.tries += 1
+            seen = await self._seen(lease, progress, company)
+            if progress.exploring and progress.unknown is not None:
+                known = seen if company else await self._recall(lease, progress, progress.unknown, seen)
+                plan, wish = await self._explore(lease, progress, known, reason)
             else:
-                wish = replace(course.wish, surface=await asyncio.to_thread(course.make, seen, course.missed is not None))
+                wish = replace(progress.wish, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None))
                 if not is_known(wish.surface):
                     return
-                course.corrected = bool(seen)
+                progress.corrected = bool(seen)
                 tried = None
                 again: Planner = BestPlanner(wish, observed=bool(seen))
-                if course.doubt is not None and course.missed is not None:
+                if progress.doubt is not None and progress.missed is not None:
                     again = TopmostPlanner(wish)  # no prediction explains the lateness
                 if reason is None:
-                    now = self._desk.snapshot
+                    now = self._board.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
                     reason = await asyncio.to_thread(worth_while, wish, lease.plan, now.limits, shared_at)
                     if reason is None:
@@ -362,85 +362,85 @@ class Learner:
                             return
                         trial, reason = tried
                         again = TrialPlanner(trial, now.limits, again)
-                plan = await self._desk.replan(lease, again, reason)
+                plan = await self._board.replan(lease, again, reason)
                 if tried is not None and plan is not None and plan.configuration != before:
-                    course.wait_s = FIRST_WAIT_S
-                if course.missed is not None and course.tries == INSISTS and lease_id in self._desk.snapshot.unkept:
-                    plan = await self._desk.replan(lease, TopmostPlanner(wish), reason)
-                    course.wait_s = LONGEST_WAIT_S
+                    progress.wait_s = FIRST_WAIT_S
+                if progress.missed is not None and progress.tries == INSISTS and lease_id in self._board.snapshot.unkept:
+                    plan = await self._board.replan(lease, TopmostPlanner(wish), reason)
+                    progress.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
-            self._wait(lease, course)
+            self._wait(lease, progress)
             return
         except Exception as error:  # a fault here is ours; the lease keeps its clocks
             text = f"{lease.label} keeps its plan: {type(error).__name__} while planning again"
             self._said.say(logging.ERROR, text, _about(lease, TROUBLE, error=type(error).__name__), kind=type(error).__name__)
             log.debug("%s", lease.label, exc_info=error)
-            self._wait(lease, course)
+            self._wait(lease, progress)
             return
         if plan is None:
             return
-        course.wish, course.due_s, course.frugal = wish, self._monotonic() + course.wait_s, frugal
+        progress.wish, progress.due_s, progress.frugal = wish, self._monotonic() + progress.wait_s, frugal
         if plan.configuration != before:
-            self._planned(course, plan.configuration)
-        course.due_frames = lease.frames.reported
+            self._planned(progress, plan.configuration)
+        progress.due_frames = lease.frames.reported
         if plan.configuration == before:
-            self._wait(lease, course)
-        if course.missed is not None:
-            unkept = self._desk.snapshot.unkept.get(lease_id)
-            shared = unkept.reason if unkept is not None and lease_id in self._desk.snapshot.fares else ""
-            course.missed = replace(course.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
+            self._wait(lease, progress)
+        if progress.missed is not None:
+            unkept = self._board.snapshot.unkept.get(lease_id)
+            shared = unkept.reason if unkept is not None and lease_id in self._board.snapshot.shared_latencies else ""
+            progress.missed = replace(progress.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
 
-    def _wait(self, lease: Lease, course: LeaseProgress) -> None:
+    def _wait(self, lease: Lease, progress: LeaseProgress) -> None:
         """Double the frames before the next plan after an ineffective one; not while the target is kept, to react at once."""
-        if course.missed is not None or course.exploring:
-            course.due_frames = lease.frames.reported + course.patience
-            course.patience *= 2
+        if progress.missed is not None or progress.exploring:
+            progress.due_frames = lease.frames.reported + progress.patience
+            progress.patience *= 2
 
     async def _explore(
-        self, lease: Lease, course: LeaseProgress, seen: Sequence[Observation], missed: str | None
+        self, lease: Lease, progress: LeaseProgress, seen: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
         from .unpredicted_program import ExploringPlanner
 
-        limits, unknown = self._desk.snapshot.limits, course.unknown
+        limits, unknown = self._board.snapshot.limits, progress.unknown
         assert unknown is not None
         if not isinstance(limits, Limits):
             raise limits
         found, learned, why_next = await asyncio.to_thread(unknown.next, seen, limits)
 
-        course.exploring = bool(why_next)
+        progress.exploring = bool(why_next)
         said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
         again = TrialPlanner(found, limits, ExploringPlanner(unknown, tuple(seen)))
-        return await self._desk.replan(lease, again, said), learned
+        return await self._board.replan(lease, again, said), learned
 
     async def _recall(
-        self, lease: Lease, course: LeaseProgress, unknown: UnpredictedProgram, seen: Sequence[Observation]
+        self, lease: Lease, progress: LeaseProgress, unknown: UnpredictedProgram, seen: Sequence[Observation]
     ) -> Sequence[Observation]:
         if not unknown.before or not seen:
             return seen
-        course.unknown = replace(unknown, before=())
+        progress.unknown = replace(unknown, before=())
         recalled = await asyncio.to_thread(unknown.recalled, seen)
         if not recalled:
-            self._memory.forget(course.key)
+            self._memory.forget(progress.key)
             return seen
         lease.frames.recall(recalled, self._monotonic())
         return lease.frames.observations(self._monotonic(), _NOBODY)
 
-    async def _seen(self, lease: Lease, course: LeaseProgress, company: Company) -> list[Observation]:
+    async def _seen(self, lease: Lease, progress: LeaseProgress, company: Company) -> list[Observation]:
         now_s = self._monotonic()
         seen = lease.frames.observations(now_s, company)
-        others = self._company(lease, self._desk.snapshot, now_s)
+        others = self._company(lease, self._board.snapshot, now_s)
         known = list(sharers(others).values())
-        if not company or len(known) < len(others) or course.unknown is not None:
+        if not company or len(known) < len(others) or progress.unknown is not None:
             return seen
         alone = lease.frames.observations(now_s, _NOBODY)
         if not others:
             return alone
         from ..sharing.joint_choice import without_waiting  # only while applications share the GPU
 
-        surface = await asyncio.to_thread(course.make, alone, course.missed is not None)
-        own = replace(course.wish.work, surface=surface, process=lease.holder.pid)
-        return await asyncio.to_thread(partial(without_waiting, all_its_own=course.tries >= INSISTS), seen, alone, own, known)
+        surface = await asyncio.to_thread(progress.make, alone, progress.missed is not None)
+        own = replace(progress.wish.work, surface=surface, process=lease.holder.pid)
+        return await asyncio.to_thread(partial(without_waiting, all_its_own=progress.tries >= INSISTS), seen, alone, own, known)
 
 
 def _about(lease: Lease, kind: str, **more: Any) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Arbiter:
 
     def __init__(self) -> None:
         self._decided: Decided | None = None
-        self._fared: tuple[tuple[LeasePlan, ...], FrequencyConfiguration, dict[str, SharedLatency]] | None = None
+        self._shared: tuple[tuple[LeasePlan, ...], FrequencyConfiguration, dict[str, SharedLatency]] | None = None
 
     def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
         plans = tuple(lease.plan for lease in leases)
@@ -50,39 +50,39 @@ class Arbiter:
         return combine([replace(plans[0], configuration=joint.configuration), *(n for n in plans if n.work is None)])
 
     def forget(self) -> None:
-        self._decided = self._fared = None
+        self._decided = self._shared = None
 
-    def fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
-        plans, fared = tuple(lease.plan for lease in leases), self._fared
-        if fared is None or fared[1] != configuration or not _same(fared[0], plans):
-            self._fared = fared = (plans, configuration, self._fares(leases, configuration))
-        return fared[2]
+    def shared_latencies(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
+        plans, known = tuple(lease.plan for lease in leases), self._shared
+        if known is None or known[1] != configuration or not _same(known[0], plans):
+            self._shared = known = (plans, configuration, self._shared_latencies(leases, configuration))
+        return known[2]
 
-    def _fares(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
+    def _shared_latencies(self, leases: Sequence[Lease], configuration: FrequencyConfiguration) -> dict[str, SharedLatency]:
         works = sharers(leases)
         if len(works) < 2:
             return {}
-        from .joint_choice import KEPT, fare_ms  # only for applications that share the GPU
+        from .joint_choice import KEPT, shared_latency_ms  # only for applications that share the GPU
 
         asked = {one.id: replace(works[one.id], confidence=one.plan.confidence) for one in leases if one.id in works}
         try:
-            found = fare_ms(asked, configuration)
+            found = shared_latency_ms(asked, configuration)
         except GridError:
             return {}
-        fares = {}
+        shared_latencies = {}
         for name, latency_ms in found.items():
             others = [lease for lease in leases if lease.id in works and lease.id != name]
-            fare = SharedLatency(tuple(other.id for other in others), latency_ms, works[name].limit_ms)
-            if fare.limit_ms is not None and latency_ms > fare.limit_ms * KEPT:
-                fare = replace(fare, unmet=_unmet(fare, others, configuration, self._decided))
-            fares[name] = fare
-        return fares
+            shared = SharedLatency(tuple(other.id for other in others), latency_ms, works[name].limit_ms)
+            if shared.limit_ms is not None and latency_ms > shared.limit_ms * KEPT:
+                shared = replace(shared, unmet=_unmet(shared, others, configuration, self._decided))
+            shared_latencies[name] = shared
+        return shared_latencies
 
     def _joint(self, leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
         decided, plans = self._decided, tuple(lease.plan for lease in leases)
         if decided is None or decided[1] != limits or not _same(decided[0], plans):
             self._decided = decided = (plans, limits, _decide(leases, limits))
-            self._fared = None
+            self._shared = None
         return decided[2]
 
 
@@ -112,9 +112,9 @@ def _decide(leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
         return None
 
 
-def _unmet(fare: SharedLatency, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None) -> str:
+def _unmet(shared: SharedLatency, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None) -> str:
     whose = " and ".join(other.label for other in others)
-    text = f"latency up to {fare.latency_ms:.4g} ms, over {fare.limit_ms:.4g} ms, as its frames wait for those of {whose}"
+    text = f"latency up to {shared.latency_ms:.4g} ms, over {shared.limit_ms:.4g} ms, as its frames wait for those of {whose}"
     _, limits, joint = decided or ((), Limits(), None)
     if joint is None or joint.attained or joint.configuration != configuration:
         return f"{text} at the clocks in force"

@@ -231,7 +231,7 @@ def jointly(works: Sequence[GpuLoad], limits: Limits, least: FrequencyConfigurat
     return JointChoice(grid.configuration(lowest_clocks(grid, among)), attained)
 
 
-def fare_ms(works: Mapping[str, GpuLoad], configuration: FrequencyConfiguration) -> dict[str, float]:
+def shared_latency_ms(works: Mapping[str, GpuLoad], configuration: FrequencyConfiguration) -> dict[str, float]:
     found = tuple(works.values())
     index = found[0].surface.grid.index(configuration)
     confidences = list({work.confidence for work in found})

@@ -12,7 +12,7 @@ import pytest
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import TargetNotAttainable
-from jetdvfs.daemon.planning.modes import GIB, ModeChoice, a100_slice, judged_modes, smallest
+from jetdvfs.daemon.planning.modes import GIB, ModeChoice, a100_slice, evaluated_modes, smallest
 from jetdvfs.daemon.planning.targets import TargetBound
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.board import BoardDescription, GpuSlice, GpuSlices, ModeSet, PowerMode, load_board
@@ -29,7 +29,7 @@ RESNET = (str(reference_model("resnet18")), "--input", "1x3x224x224")
 
 
 def judged(*bounds: TargetBound, **more: Any) -> dict[str, ModeChoice]:
-    return {choice.name: choice for choice in judged_modes(SURFACE, more.pop("board", BOARD), MODES, bounds, **more)}
+    return {choice.name: choice for choice in evaluated_modes(SURFACE, more.pop("board", BOARD), MODES, bounds, **more)}
 
 
 def test_a_mode_is_judged_at_its_highest_clocks() -> None:
@@ -72,7 +72,7 @@ def test_paced_power_is_that_of_the_period_and_never_more_than_of_work() -> None
 
 def test_units_that_nobody_counted_are_not_judged() -> None:
     strange = ModeSet("standard", "by hand", 0, (FULL, PowerMode(3, "OTHER", masks={"gpu_pg_mask": 64, "tpc_pg_mask": 0})))
-    other = next(one for one in judged_modes(SURFACE, BOARD, strange, []) if one.name == "OTHER")
+    other = next(one for one in evaluated_modes(SURFACE, BOARD, strange, []) if one.name == "OTHER")
     assert not other.enough and other.gpu_share is None
 
 
@@ -91,7 +91,7 @@ def test_what_does_not_fit_into_memory_is_enough_nowhere() -> None:
 
 def test_confidence_judges_by_what_is_not_exceeded() -> None:
     unsure = surface(network(*[conv2d()] * 40), board(common=0.1))
-    plain, sure = (judged_modes(unsure, BOARD, MODES, [], confidence=p) for p in (None, 0.95))
+    plain, sure = (evaluated_modes(unsure, BOARD, MODES, [], confidence=p) for p in (None, 0.95))
     assert all(a.latency_ms < b.latency_ms for a, b in zip(plain, sure, strict=True))
 
 

@@ -224,7 +224,7 @@ def test_limits_of_ours_that_heat_lowers_are_given_back_whole(tmp_path: Path) ->
     assert kernel.written == []
     held.controller.hold(Holder("other", 2, 0, "app"), LeasePlan(HELD._replace(gpu_hz=828750000)), "while it is hot")
     assert kernel.store[f"{GPU}/max_freq"] == "828750000"
-    held.controller.give_back()
+    held.controller.restore()
     kernel.measure.clear()
     assert (kernel.store[f"{GPU}/min_freq"], kernel.store[f"{GPU}/max_freq"]) == ("114750000", "1377000000")
 
@@ -300,7 +300,7 @@ def test_clusters_set_apart_are_watched_each_for_itself(tmp_path: Path) -> None:
     kernel.store |= gone | {f"{second}/scaling_governor": "schedutil"}
     controller.tend()
     assert controller.troubles[0] == "CPU clock of policy4: taken over (schedutil); 115.2 MHz was held"
-    controller.give_back()
+    controller.restore()
     assert kernel.store[f"{CPUFREQ}/policy8/scaling_governor"] == "schedutil"
 
 

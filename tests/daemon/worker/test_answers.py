@@ -175,7 +175,7 @@ def test_figures_of_another_size_are_refused(size: int) -> None:
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
             lambda inner: (
                 st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["error", "message", "type", "walls", "about", "x"]), inner, max_size=4)
+                | st.dictionaries(st.sampled_from(["error", "message", "type", "confinement", "about", "x"]), inner, max_size=4)
             ),
         ).map(lambda value: json.dumps(value).encode()),
     )
@@ -186,4 +186,4 @@ def test_a_header_is_of_the_form_or_refused(data: bytes) -> None:
     except DocumentError:
         return
     assert answer.error in ("", "input", "crash") and len(answer.message) <= 2000
-    assert all(wall.isprintable() for wall in answer.walls)
+    assert all(wall.isprintable() for wall in answer.confinement)

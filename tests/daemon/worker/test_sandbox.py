@@ -131,7 +131,7 @@ def test_threads_of_a_worker_are_as_confined_as_it_is_and_no_others_can_be_start
     assert int(fields["CapEff"], 16) == 0 and int(fields["Uid"].split()[0]) in user_pool.RANGE
 
 
-def test_the_unit_lets_workers_build_their_walls() -> None:
+def test_the_unit_lets_workers_confine_themselves() -> None:
     filters = re.findall(r"^SystemCallFilter=(.*)$", (ROOT / "systemd" / "jetdvfsd.service").read_text(), re.MULTILINE)
     allowed = " ".join(filters).split()
     assert {"seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"} <= set(allowed)

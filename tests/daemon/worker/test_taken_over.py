@@ -48,7 +48,7 @@ NONSENSE = [
     "answer(b'{}')",
     "answer(b'{}', b'x' * (1 << 20))",
     'answer(b\'{"error": "fatal"}\')',
-    'answer(b\'{"walls": ["\\\\u001b[2J"]}\')',
+    'answer(b\'{"confinement": ["\\\\u001b[2J"]}\')',
     'answer(b\'{"about": {"name": "x", "digest": "y"}}\')',
     "import os; os.kill(os.getpid(), 40)",
     "import os; os._exit(0)",

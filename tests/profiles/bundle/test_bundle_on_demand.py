@@ -89,8 +89,8 @@ def test_each_of_several_threads_is_told_what_cannot_be_loaded(tmp_path: Path, m
     def converted(digest: str) -> TreeEnsemble:
         return TableCache(tmp_path / "cache").ensemble("relu.time", digest, compressed, len(FEATURES))
 
-    with ThreadPoolExecutor(2) as crew:
-        for asked in [crew.submit(converted, digest) for digest in ("one", "other")]:
+    with ThreadPoolExecutor(2) as pool:
+        for asked in [pool.submit(converted, digest) for digest in ("one", "other")]:
             with pytest.raises(BundleError, match=r"treelite, which makes one, cannot be loaded"):
                 asked.result()
 

@@ -124,7 +124,7 @@ class ReadSensors:
         return self._sensors.over_current()
 
 
-class VirtualDesk(BoardService):
+class VirtualBoardService(BoardService):
     """A desk that does at once what it is asked, and replans after a while."""
 
     async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
@@ -171,12 +171,12 @@ class VirtualDaemon:
         demands = DemandMonitor(files, hardware.description, clock.monotonic, hardware, FloorRules())
         self.controller = Controller(hardware, Config(), clock.monotonic, demands)
         events = EventCounters(hardware.sensors.over_current, clock.monotonic)
-        self.desk = VirtualDesk(hardware, self.controller, events, deque(maxlen=1), lambda: 0)
+        self.board_service = VirtualBoardService(hardware, self.controller, events, deque(maxlen=1), lambda: 0)
         (self.sensors,) = sensing
         sensors = cast(SampledSensors, self.sensors)
         self.memory = ObservationStore(folder / "learned.json", clock.monotonic)
         self._warmth = warmth = partial(warmth_of, sensors, hardware.description)
-        self.learner = Learner(self.desk, sensors, self.memory, warmth, clock.monotonic)
+        self.learner = Learner(self.board_service, sensors, self.memory, warmth, clock.monotonic)
         self.empty()
         self._loop = VirtualLoop(clock)
         self._tended_s = clock.monotonic()
@@ -218,16 +218,16 @@ class VirtualDaemon:
         )
         remembered = self.memory.summary(whose) if known else None
         predicted = self._corrections.predicted(surface, fps) if remembered is not None else None
-        course = LeaseProgress(
+        progress = LeaseProgress(
             whose, wish, make, original=surface if known else None, predicted=predicted, remembered=remembered
         )
         if not known:
             make = partial(self._corrections.make, surface, None, fps)
-            course = LeaseProgress(
+            progress = LeaseProgress(
                 whose, wish, make, unknown=UnpredictedProgram(wish, self.memory.observations(whose)), exploring=True
             )
-        lease = self.desk.granted(holder, course.beginning.plan(self.controller.limits()), "")
-        self.learner.began(lease, course)
+        lease = self.board_service.granted(holder, progress.beginning.plan(self.controller.limits()), "")
+        self.learner.began(lease, progress)
         return lease
 
     def known(self, lease: Lease, surface: Surface, key: str, fps: float | None) -> Surface:
@@ -236,12 +236,12 @@ class VirtualDaemon:
         return self._corrections.make(surface, ProgramKey(lease.holder.uid, key), fps, seen, cautious=False)
 
     async def release(self, lease: Lease) -> None:
-        self.desk.ended(lease)
+        self.board_service.ended(lease)
         self.learner.ended()
 
     async def report(self, lease: Lease, took_ms: float) -> None:
         """Report a frame of a lease that has just ended."""
-        held = self.desk.snapshot.leases.get(lease.id)
+        held = self.board_service.snapshot.leases.get(lease.id)
         if held is not None:
             self.learner.report(held, [took_ms])
             await self._settle()
@@ -252,7 +252,7 @@ class VirtualDaemon:
             self.clock.now = max(self.clock.now, due_s)
             self._tended_s = self.clock.now
             self.sensors.look()
-            self.desk.tend()
+            self.board_service.tend()
             self.files.written.clear()
             await self._settle()
         self.clock.now = max(self.clock.now, moment_s)

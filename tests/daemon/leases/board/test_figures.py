@@ -101,16 +101,16 @@ class Watched:
         demands = DemandMonitor(self.kernel, self.hardware.description, self.clock.monotonic, self.hardware, FloorRules())
         self.controller = Controller(self.hardware, Config(), self.clock.monotonic, demands)
         events = EventCounters(self.hardware.sensors.over_current, self.clock.monotonic)
-        self.desk = BoardService(self.hardware, self.controller, events, deque(), lambda: 0)
+        self.board_service = BoardService(self.hardware, self.controller, events, deque(), lambda: 0)
         need = LeasePlan(FrequencyConfiguration(1190400, 675750000, 1331200000))
         self.controller.hold(Holder("a", 1, 0, "app"), need, "test")
 
     def status(self) -> dict[str, Any]:
         self.clock.sleep(0.5)
         self.controller.tend()
-        self.desk.look()
+        self.board_service.look()
         told = status(
-            self.desk.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched(), lambda _: None
+            self.board_service.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched(), lambda _: None
         )
         return {"version": "1", **told, "uptime_s": time.monotonic()}
 

@@ -187,17 +187,17 @@ def test_what_could_not_be_tried_does_not_delay_what_must_be_done(tmp_path: Path
     predicted = replace(real, latency_sigma=uncertain, energy_sigma=2 * uncertain)
     limit_ms = 2 * float(real.latency_ms.min())
     programs = Programs(board, clock, tmp_path, real)
-    desk = programs.daemon.desk
+    board_service = programs.daemon.board_service
 
     async def lives() -> int:
         # Somebody holds clocks, so that the limits are others each time, and nothing that is tried comes into force.
-        held = desk.granted(Holder("other", 4321, 1000, "other"), LeasePlan(real.grid.configuration((20, 5, 3))), "")
+        held = board_service.granted(Holder("other", 4321, 1000, "other"), LeasePlan(real.grid.configuration((20, 5, 3))), "")
         one = await programs.begin(Program("net", predicted, real, FPS), f"latency_ms={limit_ms}", limit_ms, 1)
         await programs.until(clock.now + 4 * HEAVIER_S)
         one.heavier = 1.4
         await programs.until(clock.now + 2 * HEAVIER_S)
         longest = max(*programs.rows, one.late_in_a_row, 0)
-        desk.ended(held)
+        board_service.ended(held)
         await programs.end(one)
         return longest
 

@@ -12,7 +12,7 @@ from jetdvfs.daemon.leases.sharing.joint_choice import (
     EXACT,
     MOST_CONFIDENCES,
     SLICE_MS,
-    fare_ms,
+    shared_latency_ms,
     jointly,
     together,
     without_waiting,
@@ -48,7 +48,7 @@ def at(mhz: int) -> FrequencyConfiguration:
 def test_a_frame_waits_for_one_of_each_other_application_of_its_process() -> None:
     works = [GpuLoad(surface(4), fps=10), GpuLoad(surface(6))]
     assert [float(one[0, -1, 0]) for one in responses_ms(works, None)] == pytest.approx([10, 10])
-    assert fare_ms({"1": works[0], "2": works[1]}, at(500)) == {"1": pytest.approx(20), "2": pytest.approx(20)}
+    assert shared_latency_ms({"1": works[0], "2": works[1]}, at(500)) == {"1": pytest.approx(20), "2": pytest.approx(20)}
 
 
 def test_with_confidence_every_frame_is_counted_as_longer() -> None:
@@ -121,7 +121,7 @@ def test_response_times_of_many_applications_are_never_below_the_exact_ones(numb
     works = mixed(number)
     bounds = responses_ms(works, 0.6)
     for configuration in (at(100), at(500), at(1000)):
-        exact = fare_ms({str(place): work for place, work in enumerate(works)}, configuration)
+        exact = shared_latency_ms({str(place): work for place, work in enumerate(works)}, configuration)
         index = GRID.index(configuration)
         shares = [float(bounds[place][index]) / exact[str(place)] for place in range(number)]
         assert min(shares) >= 1 - 1e-12
