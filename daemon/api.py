@@ -99,7 +99,7 @@ class Api:
         warmth = partial(warmth_of, context.sensors, context.description)
         self._corrections = SurfaceCorrector(context.memory, warmth)
         self._learner = Learner(context.board, context.sensors, context.memory, warmth)
-        self._proposals = ModeProposals(lambda: context.board.snapshot.look, context.config.limits)
+        self._proposals = ModeProposals(lambda: context.board.snapshot.reading, context.config.limits)
         self._sensing = SharedWait(_SENSORS_WAIT_S)
         self._count = 0
         self._handlers: dict[str, _Handler] = {
@@ -146,7 +146,7 @@ class Api:
             self._sensing.begin(context.sensors.next_round)
             await self._sensing.ended()
         snapshot = await context.board.fresh()
-        self._proposals.follow(snapshot.leases.values(), self._learner.wish)
+        self._proposals.follow(snapshot.leases.values(), self._learner.request)
         age_s = context.sensors.round_age_s
         old = (f"power and temperatures: read {age_s:.0f} s ago",) if _SENSORS_TOLD_S < age_s < math.inf else ()
         troubles = (*old, *context.surfaces.troubles, *context.config_file.notes)
@@ -198,15 +198,15 @@ class Api:
 
     async def _plan(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         progress = await self._progress(session, HoldRequest.read(parameters))
-        wish = progress.wish
-        if wish.constraints.hours is not None:
-            raise UsageError(_BY_BATTERY.format("Plan", wish.target))
+        plan_request = progress.request
+        if plan_request.constraints.hours is not None:
+            raise UsageError(_BY_BATTERY.format("Plan", plan_request.target))
         limits = await self._limits()
         try:
             plan = progress.proposed(limits)
         except TargetNotAttainable as error:
-            raise await self._proposals.told(error, wish) from error
-        proposal = await self._proposals.of(wish, plan.configuration)
+            raise await self._proposals.with_proposal(error, plan_request) from error
+        proposal = await self._proposals.of(plan_request, plan.configuration)
         told = _told(plan)
         return {"plan": told if proposal is None else {**(told or {}), "proposal": proposal.to_json()}}
 
@@ -247,7 +247,7 @@ class Api:
         try:
             return progress, progress.beginning.plan(limits)
         except TargetNotAttainable as error:
-            raise await self._proposals.told(error, progress.wish) from error
+            raise await self._proposals.with_proposal(error, progress.request) from error
 
     async def _configuration(self, request: HoldRequest) -> FrequencyConfiguration | None:
         given = request.configuration
@@ -378,7 +378,7 @@ class Api:
             surface = await asyncio.to_thread(make, (), True)
         return LeaseProgress(
             key,
-            self._wish(surface, request, network.name),
+            self._plan_request(surface, request, network.name),
             make,
             original=original,
             predicted=None if remembered is None else self._corrections.predicted(original, fps),
@@ -387,7 +387,7 @@ class Api:
         )
 
     def _gpu_share(self) -> float | None:
-        seen = self._context.board.snapshot.look
+        seen = self._context.board.snapshot.reading
         if seen.modes is None or not any(mode.masks for mode in seen.modes.table):
             return 1.0
         from .planning.modes import share_on  # needed where modes power units down
@@ -401,17 +401,17 @@ class Api:
         surface = self._flat(profile.identity.grid if profile is not None else await self._context.board.grid())
         from .leases.learning.unpredicted_program import UnpredictedProgram  # most leases are for networks
 
-        wish = self._wish(surface, request, "")
+        plan_request = self._plan_request(surface, request, "")
         key = ProgramKey(session.peer.uid, printable(request.app or process_name(session.peer)))
-        unknown = UnpredictedProgram(wish, self._context.memory.observations(key), self._context.board.snapshot.look.modes)
+        unknown = UnpredictedProgram(plan_request, self._context.memory.observations(key), self._context.board.snapshot.reading.modes)
         return LeaseProgress(
-            key, wish, partial(self._corrections.make, surface, None, wish.fps), unknown=unknown, exploring=True
+            key, plan_request, partial(self._corrections.make, surface, None, plan_request.fps), unknown=unknown, exploring=True
         )
 
     async def _surface(self, session: Session, parameters: _Parameters) -> Surface:
-        return (await self._progress(session, HoldRequest.read({"target": "min-energy", **parameters}))).wish.surface
+        return (await self._progress(session, HoldRequest.read({"target": "min-energy", **parameters}))).request.surface
 
-    def _wish(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
+    def _plan_request(self, surface: Surface, request: HoldRequest, network: str) -> PlanRequest:
         target, constraints = str(parse_target(request.target or "")), _constraints(request)
         return PlanRequest(
             self._plans, surface, target, request.fps, request.confidence, network, self._simulated(), constraints

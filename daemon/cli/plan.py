@@ -91,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
         return batches.run(args)
     if args.deadline is not None or not args.targets:
         raise UsageError("expected a --target, or --batches with a --deadline")
-    wishes = list(_wishes(args))
-    if args.plot and len(wishes) > 1:
+    requests = list(_requests(args))
+    if args.plot and len(requests) > 1:
         raise UsageError("--plot draws one plan: say --prefill or --decode, not both")
     bundle = common.read_profile_at(args)
     common.check_powered(bundle, "a plan")
     answers = []
-    for inputs, target in wishes:
+    for inputs, target in requests:
         one = argparse.Namespace(**{**vars(args), "inputs": inputs})
         network = common.read_network(one)
         answers.append(_planned(network, target, bundle, one))
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wishes(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
+def _requests(args: argparse.Namespace) -> Iterator[tuple[list[str], Target]]:
     targets = [parse_target(text) for text in args.targets]
     specs = [parse_input(text) for text in args.inputs]
     phases = [phase_of([spec]) for spec in specs]
@@ -177,8 +177,8 @@ def _proposal(
     if not board.modes or isinstance(target, BatteryLifeTarget):
         return None
     simulated = bundle.manifest.simulated
-    wish = PlanRequest(Planning(), surface, str(target), args.fps, args.confidence, network.name, simulated)
-    return against_default(wish, board.modes[-1])
+    request = PlanRequest(Planning(), surface, str(target), args.fps, args.confidence, network.name, simulated)
+    return against_default(request, board.modes[-1])
 
 
 def _in_tokens(choice: PlannedOption, phase: Phase) -> dict[str, float]:

@@ -71,7 +71,7 @@ class Pace:
     def valid(self) -> str:
         return ", ".join(dict.fromkeys(one.server for one in self._known))
 
-    def look(self, text: str) -> tuple[int, float] | None:
+    def update(self, text: str) -> tuple[int, float] | None:
         """Take the present metrics; return the number of items finished since, and ms per item. Raises ValueError."""
         found = read_counters(text)
         counters = next((one for one in self._known if one.count in found), None)
@@ -137,7 +137,7 @@ def _follow(url: str, pace: Pace, lease: LatencyReceiver, told: Callable[[str], 
     said = ""
     while not ending.wait(EVERY_S):
         try:
-            done = pace.look(_fetched(url))
+            done = pace.update(_fetched(url))
         except ValueError as error:
             now = f"{url}: {error}"
         except (OSError, urllib.error.URLError) as error:

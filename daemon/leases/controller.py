@@ -81,7 +81,7 @@ class Controller:
         self._left = ""
         self.changed_s = monotonic()
         self._said = RepeatedLog(log, monotonic)
-        self.judged = TargetMonitor(self._arbiter, self._said)
+        self.targets = TargetMonitor(self._arbiter, self._said)
         self._permitted = PermittedClocks(board, config, monotonic, self._said)
         self._floors_when_set: Mapping[str, int] = {}
         self._board = board
@@ -96,11 +96,11 @@ class Controller:
         blind = self._demands.notes if self._demands is not None and self._config.floors is not None else ()
         bounds = self.budgets.notes if self.budgets is not None else ()
         left = (self._left,) if self._left else ()
-        return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.judged.texts, *left)
+        return (*self._permitted.missed, *blind, *bounds, *self._present.notes, *self.targets.texts, *left)
 
     def check_limits(self) -> tuple[str, ...]:
         with contextlib.suppress(DaemonError):  # unreadable tables are reported at their use
-            self._permitted.look()
+            self._permitted.read()
         return self._permitted.missed
 
     def recover(self) -> RestoreReport:
@@ -123,7 +123,7 @@ class Controller:
         return _QUIET_S if quiet else _HELD_S
 
     def limits(self) -> Limits:
-        self._permitted.look()
+        self._permitted.read()
         self._keep_up()
         return self._limits()
 
@@ -152,7 +152,7 @@ class Controller:
             HardwareRefused, HardwareBusy: the board refused; clocks are as before.
         """
         self._sample()
-        offered = self._permitted.look()
+        offered = self._permitted.read()
         plan = self._admit(plan, holder)
         self._planned_within = self._planned_within or self._limits()
         lease = self.leases.new(holder, plan, reason, self._monotonic())
@@ -163,9 +163,9 @@ class Controller:
             applied = self._set("; ".join([f"{lease.label}: {reason or plan.target or 'configuration'}", *raised]), offered)
         except BaseException:
             self.leases.remove(lease)
-            self._judge()
+            self._check_targets()
             raise
-        self._judge()
+        self._check_targets()
         log.info(
             "%s, pid %d, holds %s (%s)",
             *(lease.label, holder.pid, plan.configuration, plan.target or "as asked"),
@@ -174,11 +174,11 @@ class Controller:
         return lease, applied
 
     def _follows_board(self, stuck: Mapping[str, int]) -> bool:
-        before = self._wish()
+        before = self._requested()
         if not self._permitted.stick(stuck):
             return False
         self._plan_again()
-        return self._wish() != before
+        return self._requested() != before
 
     def _hold_default(self, text: str) -> None:
         clocks = DefaultClocks(text)
@@ -193,7 +193,7 @@ class Controller:
     def preview(self, plan: LeasePlan) -> FrequencyConfiguration:
         """Clocks that :meth:`hold` would set for a lease alone; errors as there."""
         self._sample()
-        self._permitted.look()
+        self._permitted.read()
         needed = self._raised(self._admit(plan).configuration)
         return self._permitted.setting(needed, self.floors).configuration
 
@@ -234,7 +234,7 @@ class Controller:
             self.leases.renew(lease, lease.plan)
             raise
         finally:
-            self._judge()
+            self._check_targets()
         return plan
 
     def release(self, lease: Lease, by: str = "") -> None:
@@ -263,7 +263,7 @@ class Controller:
         for lease in tuple(self.leases):
             self._end(lease, by)
         self._default_due = False
-        self._judge()
+        self._check_targets()
         return self._restore(_LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
@@ -292,7 +292,7 @@ class Controller:
                 self._restore()
         elif self.applied is not None:
             self._look_after(self.applied)
-        self._judge()
+        self._check_targets()
 
     def _follow(self, reason: str) -> None:
         """Set the board for the remaining leases; no client waits, so ``status`` keeps the trouble."""
@@ -306,10 +306,10 @@ class Controller:
             self.troubles = (str(error),)
             extra = fields(TROUBLE, reason=reason, error=type(error).__name__)
             self._said.say(logging.ERROR, f"{reason}: {error}", extra)
-        self._judge()
+        self._check_targets()
 
-    def _judge(self) -> None:
-        self.judged.look(self._counting(), self.applied, self.floors, self._unmet)
+    def _check_targets(self) -> None:
+        self.targets.update(self._counting(), self.applied, self.floors, self._unmet)
 
     def _counting(self) -> tuple[Lease, ...]:
         held, now_s = tuple(self.leases), self._monotonic()
@@ -325,7 +325,7 @@ class Controller:
         return self._present.leases(leases, now_s, budget=budget, capping=capping, levels=levels, parked=self._parked)
 
     def follow_frames(self) -> None:
-        resting, back = self.standby.look(self.leases, self._monotonic())
+        resting, back = self.standby.update(self.leases, self._monotonic())
         self._parked = {name: plan for name, plan in self._parked.items() if name in self.standby.parked}
         if resting and self._config.idle is not None:
             try:
@@ -375,7 +375,7 @@ class Controller:
         if holder is not None and asked is not None:
             self.budgets.check(asked)
             asking.append(LeaseConstraints(ASKED, holder.app, holder.uid, asked))
-        if self.budgets.look(self._config.ceiling_c if asking else None, asking):
+        if self.budgets.update(self._config.ceiling_c if asking else None, asking):
             self._permitted.budget = self.budgets.budget
             self._plan_again()
 
@@ -399,9 +399,9 @@ class Controller:
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")
             if not self._watch.is_hot and self._limits() != self._planned_within:
                 self._plan_again()
-            wish = self._wish()
-            outdated = applied.differs(wish, self._governed()) or self._floors_when_set != self.floors.levels
-            texts, again = self._watch.look(applied, wish, outdated, lambda: not self._setting_anew().is_requested(applied))
+            requested = self._requested()
+            outdated = applied.differs(requested, self._governed()) or self._floors_when_set != self.floors.levels
+            texts, again = self._watch.check(applied, requested, outdated, lambda: not self._setting_anew().is_requested(applied))
             if self._watch.woken:
                 self._wake(texts)
             moved = bool(self._watch.stuck) and self._watch.stuck != self._followed
@@ -417,7 +417,7 @@ class Controller:
                 if text != self._watch.countdown:
                     self._said.say(logging.WARNING, text, fields(TROUBLE))
             if again:
-                reasons = texts or self.floors.reasons or (self.budgets.told if self.budgets is not None else ())
+                reasons = texts or self.floors.reasons or (self.budgets.reasons if self.budgets is not None else ())
                 self._set("; ".join(reasons) or "limits or demand of other work changed")
                 return
         except DaemonError as error:
@@ -433,12 +433,12 @@ class Controller:
         log.info("the machine has slept, and all was looked at again: %s", found, extra=fields(WOKEN, reason=found))
 
     def _set(self, reason: str, offered: OfferedLevels | None = None) -> AppliedSetting:
-        offered = self._permitted.look() if offered is None else offered
+        offered = self._permitted.read() if offered is None else offered
         setting, self._floors_when_set, self.changed_s = self._setting(), self.floors.levels, self._monotonic()
         try:
             applied = self._board.apply(setting.configuration, reason, setting.clusters, offered, setting.governed)
         except NotOffered:  # any more
-            offered = self._permitted.look()
+            offered = self._permitted.read()
             setting = self._setting()
             applied = self._board.apply(setting.configuration, reason, setting.clusters, offered, setting.governed)
         self.applied, self.changed_s, self._left = applied, self._monotonic(), ""
@@ -472,8 +472,8 @@ class Controller:
             log.info("the board is as it was found", extra=fields(GIVEN_BACK))
         return report
 
-    def _wish(self) -> FrequencyConfiguration:
-        needed = self._arbiter.wish(self._counting(), lambda: self.last_limits or self._limits())
+    def _requested(self) -> FrequencyConfiguration:
+        needed = self._arbiter.requested(self._counting(), lambda: self.last_limits or self._limits())
         return self._raised(needed)
 
     def _raised(self, needed: FrequencyConfiguration) -> FrequencyConfiguration:
@@ -487,8 +487,8 @@ class Controller:
         return frozenset.intersection(*left) if left else frozenset()
 
     def _setting_anew(self) -> BoardSetting:
-        self._permitted.look()
+        self._permitted.read()
         return self._setting()
 
     def _setting(self) -> BoardSetting:
-        return self._permitted.setting(self._wish(), self.floors, self._governed())
+        return self._permitted.setting(self._requested(), self.floors, self._governed())

@@ -144,8 +144,8 @@ class DriftMonitor:
         self.countdown = ""
         self.stuck: dict[str, int] = {}
 
-    def look(
-        self, applied: AppliedSetting, wish: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
+    def check(
+        self, applied: AppliedSetting, requested: FrequencyConfiguration, outdated: bool, changed: Callable[[], bool]
     ) -> tuple[tuple[str, ...], bool]:
         """Compare the board with its setting; return deviations, one line each, and True to set it again now.
 
@@ -177,12 +177,12 @@ class DriftMonitor:
         self._backoff.settle()
         limited = any(one.cause == "limited" for one in deviations)
         again = (limited or (outdated and not any(one.cause == "slow" for one in deviations))) and changed()
-        return (texts, True) if again else (texts + tuple(_short_of(applied, wish)), False)
+        return (texts, True) if again else (texts + tuple(_short_of(applied, requested)), False)
 
 
-def _short_of(applied: AppliedSetting, wish: FrequencyConfiguration) -> Iterator[str]:
+def _short_of(applied: AppliedSetting, requested: FrequencyConfiguration) -> Iterator[str]:
     for axis in TITLES:
-        level, needed = getattr(applied.requested, axis), getattr(wish, axis)
+        level, needed = getattr(applied.requested, axis), getattr(requested, axis)
         if level != needed and not applied.leaves(axis):
             allowed = f"the limits in force allow {megahertz(axis, level)}"
             yield f"{title(axis)}: {megahertz(axis, needed)} is needed, {allowed}"

@@ -94,25 +94,25 @@ class PermittedClocks:
         self._board = board
         self._monotonic = monotonic
         self._said = said
-        self._look: tuple[float, OfferedLevels] | None = None
+        self._reading: tuple[float, OfferedLevels] | None = None
         self._stuck: dict[str, int] = {}
         self._stuck_s = 0.0
 
-    def look(self) -> OfferedLevels:
+    def read(self) -> OfferedLevels:
         offered = self._board.offered()
-        self._look = (self._monotonic(), offered)
+        self._reading = (self._monotonic(), offered)
         self.missed = tuple(self.config.limits.missed(offered.levels))
         for text in self.missed:
             self._said.say(logging.WARNING, text, fields(TROUBLE))
         return offered
 
     def offered(self) -> OfferedLevels:
-        fresh = self._look is not None and self._monotonic() - self._look[0] < KEPT_S
-        return self._look[1] if self._look is not None and fresh else self.look()
+        fresh = self._reading is not None and self._monotonic() - self._reading[0] < KEPT_S
+        return self._reading[1] if self._reading is not None and fresh else self.read()
 
     @property
     def last_offered(self) -> OfferedLevels | None:
-        return None if self._look is None else self._look[1]
+        return None if self._reading is None else self._reading[1]
 
     def allowed(self) -> FrequencyGrid:
         return self.config.limits.within(self.offered().grid)
@@ -121,9 +121,9 @@ class PermittedClocks:
         return permitted(self.offered().grid, self.config.limits, floors, self.budget, self._stuck)
 
     def last_limits(self, floors: Floors) -> Limits | None:
-        if self._look is None:
+        if self._reading is None:
             return None
-        return permitted(self._look[1].grid, self.config.limits, floors, self.budget, self._stuck)
+        return permitted(self._reading[1].grid, self.config.limits, floors, self.budget, self._stuck)
 
     def stick(self, levels: Mapping[str, int]) -> bool:
         """Plan for the levels at which axes are stuck; True if that changes the limits."""

@@ -47,7 +47,7 @@ class StandbyWatch:
     def parked(self) -> frozenset[str]:
         return frozenset(name for name, one in self.leases.items() if one.since_s is not None)
 
-    def look(self, leases: Iterable[Lease], now_s: float) -> tuple[frozenset[str], frozenset[str]]:
+    def update(self, leases: Iterable[Lease], now_s: float) -> tuple[frozenset[str], frozenset[str]]:
         held = {lease.id: lease for lease in leases}
         self.leases = {name: one for name, one in self.leases.items() if name in held}
         before = self.parked

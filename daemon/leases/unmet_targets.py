@@ -47,19 +47,19 @@ def find_unmet_targets(
 
 class TargetMonitor:
     def __init__(self, arbiter: Arbiter, said: RepeatedLog) -> None:
-        self.unkept: dict[str, UnmetTarget] = {}
+        self.unmet_targets: dict[str, UnmetTarget] = {}
         self.shared_latencies: dict[str, SharedLatency] = {}
         self.texts: tuple[str, ...] = ()
         self._arbiter = arbiter
         self._said = said
 
-    def look(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
+    def update(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
         self.shared_latencies = self._arbiter.shared_latencies(leases, applied.accepted) if applied is not None else {}
-        before, self.unkept = self.unkept, find_unmet_targets(leases, applied, floors, unmet, self.shared_latencies)
-        told = {lease.id: f"{lease.label}: {self.unkept[lease.id]}" for lease in leases if lease.id in self.unkept}
+        before, self.unmet_targets = self.unmet_targets, find_unmet_targets(leases, applied, floors, unmet, self.shared_latencies)
+        told = {lease.id: f"{lease.label}: {self.unmet_targets[lease.id]}" for lease in leases if lease.id in self.unmet_targets}
         self.texts = tuple(told.values())
         for lease in leases:
-            if lease.id in told and self.unkept[lease.id] != before.get(lease.id):
+            if lease.id in told and self.unmet_targets[lease.id] != before.get(lease.id):
                 self._said.say(logging.WARNING, told[lease.id], fields(TROUBLE, **about(lease)))
 
 

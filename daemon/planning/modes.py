@@ -169,7 +169,7 @@ class ModeProposal:
 
 
 def propose(
-    wish: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
+    request: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
 ) -> ModeProposal | None:
     """Best power mode for a request, if it is worth a change; ``held`` is the present configuration, if any."""
     found = []
@@ -177,28 +177,28 @@ def propose(
         if mode.id == active.id or share_on(mode, modes) != 1.0:
             continue
         try:
-            configuration = wish.plan(within_mode(wish.surface.grid, mode, bounds)).configuration
+            configuration = request.plan(within_mode(request.surface.grid, mode, bounds)).configuration
         except (TargetNotAttainable, UsageError):
             continue
-        gain = None if held is None else wish.gain(held, configuration)
+        gain = None if held is None else request.gain(held, configuration)
         if gain is None or gain >= WORTH:
             found.append((mode, configuration, gain))
     if not found:
         return None
     reference = found[0][1]
-    least = min(-wish.gain(reference, configuration) for _, configuration, _ in found)
-    alike = [one for one in found if -wish.gain(reference, one[1]) <= least + _AS_GOOD]
+    least = min(-request.gain(reference, configuration) for _, configuration, _ in found)
+    alike = [one for one in found if -request.gain(reference, one[1]) <= least + _AS_GOOD]
     mode, configuration, gain = min(alike, key=lambda one: (one[0].cores or 0, one[1].gpu_hz, one[0].id))
-    return ModeProposal(mode, configuration, gain, _note(wish, mode, active, configuration, gain))
+    return ModeProposal(mode, configuration, gain, _note(request, mode, active, configuration, gain))
 
 
-def against_default(wish: PlanRequest, modes: ModeSet) -> ModeProposal | None:
+def against_default(request: PlanRequest, modes: ModeSet) -> ModeProposal | None:
     """As :func:`propose`, for a board in its boot mode."""
     default = next(mode for mode in modes.table if mode.id == modes.default)
     held: FrequencyConfiguration | None = None
     with contextlib.suppress(TargetNotAttainable, UsageError):
-        held = wish.plan(within_mode(wish.surface.grid, default)).configuration
-    return propose(wish, modes, default, held)
+        held = request.plan(within_mode(request.surface.grid, default)).configuration
+    return propose(request, modes, default, held)
 
 
 def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None = None) -> Limits:
@@ -207,9 +207,9 @@ def within_mode(grid: FrequencyGrid, mode: PowerMode, bounds: ClockLimits | None
 
 
 def _note(
-    wish: PlanRequest, mode: PowerMode, active: PowerMode, configuration: FrequencyConfiguration, gain: float | None
+    request: PlanRequest, mode: PowerMode, active: PowerMode, configuration: FrequencyConfiguration, gain: float | None
 ) -> str:
-    what = f"{wish.target} is met" if gain is None else f"{gain:.0%} {wish.merit} less for {wish.target}"
+    what = f"{request.target} is met" if gain is None else f"{gain:.0%} {request.merit} less for {request.target}"
     cores = f", {mode.cores} cores online" if mode.cores is not None else ""
     reboot = "; it may need a reboot" if changed_masks(active, mode) else ""
     return (

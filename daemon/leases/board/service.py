@@ -23,7 +23,7 @@ from ...planning.limits import Limits
 from ..controller import Controller
 from ..lease import Holder, Lease
 from .slowdown import EventCounters, SlowdownTracker
-from .snapshot import BoardReading, ChangeCount, Snapshot, look
+from .snapshot import BoardReading, ChangeCount, Snapshot, read_board
 from .thread import ANSWER_S, BoardThread
 
 
@@ -74,12 +74,12 @@ class BoardService:
         self._events = events
         self._slowed = SlowdownTracker(self._slowing, time.monotonic)
         self._writes = writes
-        self._look = BoardReading(_NEVER, None, (), None, ())
+        self._reading = BoardReading(_NEVER, None, (), None, ())
         self._looking = SharedWait(_WAIT_S)
         self._applied: AppliedSetting | None = None
         self._changes = ChangeCount()
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
-        self.snapshot = Snapshot(self._look, self._limits)
+        self.snapshot = Snapshot(self._reading, self._limits)
         self.thread = BoardThread(self._tend, lambda: controller.tend_in_s, self._publish, ended)
 
     async def hold(self, holder: Holder, plan: LeasePlan, reason: str) -> tuple[Lease, AppliedSetting]:
@@ -131,26 +131,26 @@ class BoardService:
 
     async def fresh(self) -> Snapshot:
         """The last snapshot, with a new reading if outdated and fast; ``look`` gives its age."""
-        seen, asked_s = self.snapshot.look, time.monotonic()
+        seen, asked_s = self.snapshot.reading, time.monotonic()
         age_s = float("inf") if seen.outdated else asked_s - seen.seen_s
         if age_s > FRESH_S:
-            self._looking.begin(lambda: self.thread.submit(self.look).future)
+            self._looking.begin(lambda: self.thread.submit(self.read).future)
             if age_s > _OLD_S:
                 await self._looking.ended()
         snapshot = self.snapshot
-        if snapshot.look.seen_s >= asked_s:  # clocks set since the call began do not outdate it
-            return replace(snapshot, look=replace(snapshot.look, outdated=False))
+        if snapshot.reading.seen_s >= asked_s:  # clocks set since the call began do not outdate it
+            return replace(snapshot, reading=replace(snapshot.reading, outdated=False))
         return snapshot
 
-    def look(self) -> None:
-        self._look = look(self._hardware, time.monotonic())
+    def read(self) -> None:
+        self._reading = read_board(self._hardware, time.monotonic())
         try:
             self._limits = self._controller.limits()
         except (DaemonError, KernelsError) as error:
             self._limits = error
-            self._look = replace(self._look, notes=(*self._look.notes, f"no clocks can be planned: {error}"))
+            self._reading = replace(self._reading, notes=(*self._reading.notes, f"no clocks can be planned: {error}"))
         if (offered := self._controller.last_offered) is not None:
-            self._look = replace(self._look, caps=self._hardware.caps(offered))
+            self._reading = replace(self._reading, caps=self._hardware.caps(offered))
         self._publish()
 
     def _changing(self, function: Callable[[], T]) -> Callable[[], T]:
@@ -158,19 +158,19 @@ class BoardService:
             try:
                 return function()
             finally:
-                self._look = replace(self._look, outdated=True)
+                self._reading = replace(self._reading, outdated=True)
                 self.thread.when_at_rest(self._look_once)
 
         return change
 
     def _look_once(self) -> None:
-        if self._look.outdated and not self.thread.ending:
-            self.look()
+        if self._reading.outdated and not self.thread.ending:
+            self.read()
 
     def _tend(self) -> None:
         self._controller.tend()
-        self._events.look()
-        self._slowed.look()
+        self._events.sample()
+        self._slowed.sample()
 
     def _slowing(self) -> dict[str, str]:
         over_current = {f"over-current {name}": text for name, text in self._events.slowing.items()}
@@ -186,12 +186,12 @@ class BoardService:
             self._changes = ChangeCount(self._changes.count + 1, self._changes.total_ms + applied.elapsed_ms)
         self._applied = applied
         self.snapshot = Snapshot(
-            look=self._look,
+            reading=self._reading,
             limits=controller.last_limits or self._limits,
             leases=controller.leases.by_id(),
             ended=dict(controller.leases.ended),
-            unkept=dict(controller.judged.unkept),
-            shared_latencies=controller.judged.shared_latencies,
+            unmet_targets=dict(controller.targets.unmet_targets),
+            shared_latencies=controller.targets.shared_latencies,
             budget=None if budgets is None else budgets.budget,
             ceiling_c=None if budgets is None else budgets.ceiling_c,
             supply=None if budgets is None else budgets.supply,

@@ -24,7 +24,7 @@ class SlowReason:
 def slow_reasons(snapshot: Snapshot, sensors: SensorReader, description: BoardDescription) -> Iterator[SlowReason]:
     cooling = sensors.cooling()
     for axis in AXES:
-        for cap in snapshot.look.caps:
+        for cap in snapshot.reading.caps:
             if cap.axis == axis:
                 yield SlowReason(axis, cap.level, cap.reason)
         most = getattr(snapshot.operator, axis).max
@@ -49,7 +49,7 @@ def slow_reasons(snapshot: Snapshot, sensors: SensorReader, description: BoardDe
 
 def _held(snapshot: Snapshot, axis: str) -> Iterator[SlowReason]:
     if snapshot.applied is None or snapshot.applied.leaves(axis):
-        governor = snapshot.look.governors.get(axis)
+        governor = snapshot.reading.governors.get(axis)
         if governor:
             held = "no lease is held" if snapshot.applied is None else "no lease sets it"
             yield SlowReason(axis, None, f"{held}: governor {governor} chooses")

@@ -32,7 +32,7 @@ class EventCounters:
         self._monotonic = monotonic
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         now = self._monotonic()
         if self._seen and now - self._seen[-1][0] < _LOOK_S:
             return
@@ -70,7 +70,7 @@ class SlowdownTracker:
         self._monotonic = monotonic
         self._lasting: dict[str, tuple[float, float]] = {}
 
-    def look(self) -> None:
+    def sample(self) -> None:
         now = self._monotonic()
         for name, text in self._read().items():
             if name not in self._lasting:
@@ -81,5 +81,5 @@ class SlowdownTracker:
             if now - last >= _ENDED_S:
                 del self._lasting[name]
                 seconds = f"{last - began:.0f}"
-                told = fields(AT_SPEED, reason=name, seconds=seconds)
-                log.info("no longer slowed down by %s, after %s s", name, seconds, extra=told)
+                extra = fields(AT_SPEED, reason=name, seconds=seconds)
+                log.info("no longer slowed down by %s, after %s s", name, seconds, extra=extra)

@@ -75,11 +75,11 @@ class Snapshot:
         touched: True if the board may differ from its baseline.
     """
 
-    look: BoardReading
+    reading: BoardReading
     limits: Limits | DaemonError | KernelsError
     leases: Mapping[str, Lease] = field(default_factory=dict)
     ended: Mapping[str, str] = field(default_factory=dict)
-    unkept: Mapping[str, UnmetTarget] = field(default_factory=dict)
+    unmet_targets: Mapping[str, UnmetTarget] = field(default_factory=dict)
     shared_latencies: Mapping[str, SharedLatency] = field(default_factory=dict)
     budget: PowerBudget | None = None
     ceiling_c: float | None = None
@@ -97,7 +97,7 @@ class Snapshot:
     standby: Mapping[str, StandbyState] = field(default_factory=dict)
 
 
-def look(hardware: Hardware, now_s: float) -> BoardReading:
+def read_board(hardware: Hardware, now_s: float) -> BoardReading:
     notes: list[str] = []
     configuration: FrequencyConfiguration | None = None
     policies: tuple[CpuPolicyState, ...] = ()

@@ -45,7 +45,7 @@ def status(
     proposed: Callable[[str], Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """All members except ``version`` and ``uptime_s``; non-finite values are omitted."""
-    seen = snapshot.look
+    seen = snapshot.reading
     outdated = ("clocks: set since they were read last, and not read again yet",) if seen.outdated else ()
     return {
         "board": description.name,
@@ -128,10 +128,10 @@ def _guess(guess: Guess) -> dict[str, Any]:
 
 
 def sharing_state(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:
-    unkept, shared = snapshot.unkept.get(lease_id), snapshot.shared_latencies.get(lease_id)
+    unmet, shared = snapshot.unmet_targets.get(lease_id), snapshot.shared_latencies.get(lease_id)
     return {
         "shared": shared and {"leases": shared.leases, "latency_ms": shared.latency_ms, "limit_ms": shared.limit_ms},
-        "unkept": unkept and asdict(unkept),
+        "unkept": unmet and asdict(unmet),
     }
 
 

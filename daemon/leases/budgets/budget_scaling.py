@@ -21,7 +21,7 @@ class BudgetScaling:
         self.share = 1.0
         self._changed_s = float("-inf")
 
-    def look(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
+    def update(self, now_s: float, drawn_mw: float | None, budget_mw: float | None) -> bool:
         before = self.share
         if budget_mw is None:
             self.share, self._changed_s = 1.0, float("-inf")

@@ -91,7 +91,7 @@ class PowerBudgets:
         self._battery_s = float("-inf")
         self._sensors.want()
 
-    def look(self, ceiling_c: float | None, leases: Sequence[LeaseConstraints]) -> bool:
+    def update(self, ceiling_c: float | None, leases: Sequence[LeaseConstraints]) -> bool:
         """Update the budget by the operator's ceiling and leases, held or requested; True if changed."""
         now_s, drawn_mw = self._monotonic(), self._drawn_mw()
         if drawn_mw is not None:
@@ -118,7 +118,7 @@ class PowerBudgets:
         )
         bounds = [self._cool(now_s), self._lasting(now_s, drawn_mw, {one.lease for one in heard})]
         found = min((one for one in bounds if one is not None), key=lambda one: one.power_mw, default=None)
-        capped = self.capping.look(now_s, drawn_mw, None if found is None else found.power_mw)
+        capped = self.capping.update(now_s, drawn_mw, None if found is None else found.power_mw)
         if (found and found.power_mw) == (self.budget and self.budget.power_mw):
             return capped
         self.budget = found
@@ -127,7 +127,7 @@ class PowerBudgets:
         return True
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[str, ...]:
         return (f"the board may draw {self.budget}",) if self.budget is not None else ()
 
     def _cool(self, now_s: float) -> PowerBudget | None:

@@ -122,7 +122,7 @@ class Learner:
         def predicted_ms(configuration: FrequencyConfiguration) -> float | None:
             return None if original is None else expected_ms(original, configuration)
 
-        self._memory.remember(progress.key, seen, name=progress.wish.network, app=lease.holder.app, predicted_ms=predicted_ms)
+        self._memory.remember(progress.key, seen, name=progress.request.network, app=lease.holder.app, predicted_ms=predicted_ms)
 
     def energy_mj(self, lease: Lease) -> float | None:
         measured = self._measured(lease)
@@ -138,9 +138,9 @@ class Learner:
         meter.take(self._sensors.metered(meter.began_s))
         return meter.measured(self._sensors.energy_rails)
 
-    def wish(self, lease_id: str) -> PlanRequest | None:
+    def request(self, lease_id: str) -> PlanRequest | None:
         progress = self._progress.get(lease_id)
-        return progress.wish if progress and is_known(progress.wish.surface) else None
+        return progress.request if progress and is_known(progress.request.surface) else None
 
     def missed(self, lease_id: str) -> MissedTarget | None:
         progress = self._progress.get(lease_id)
@@ -168,7 +168,7 @@ class Learner:
             return
         if latencies_ms:
             progress.silent = False
-            self._judge_frames(lease, progress, where, company, now_s)
+            self._check_frames(lease, progress, where, company, now_s)
         if progress.due_at != (setting.configuration, company):
             # Plans without effect there may have one here.
             progress.tries = progress.tries if progress.due_at and progress.due_at[1] == company else 0
@@ -177,7 +177,7 @@ class Learner:
             self._sensors.want()
         missed = None if plan.limit_ms is None else is_missed(tuple(frames.recent_ms), plan.limit_ms, plan.confidence)
         if missed and plan.limit_ms is not None:
-            predicted_ms = expected_ms(progress.wish.surface, setting.configuration)
+            predicted_ms = expected_ms(progress.request.surface, setting.configuration)
             observed_ms = typical(tuple(frames.recent_ms))
             reason = why(
                 observed_ms,
@@ -215,7 +215,7 @@ class Learner:
         configuration = None if setting is None or setting.disturbed else setting.configuration
         return credible(progress.original, configuration, alone=not company, accepted=progress.accepted)
 
-    def _judge_frames(self, lease: Lease, progress: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
+    def _check_frames(self, lease: Lease, progress: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
         """Log once that frames do not count; accept persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
@@ -227,7 +227,7 @@ class Learner:
             log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_DOUBTED, reason=text))
             return
         before, (side, observed_ms) = progress.doubt, found
-        progress.doubt = doubt(side, observed_ms, where, doubts.frames, progress.wish.network)
+        progress.doubt = doubt(side, observed_ms, where, doubts.frames, progress.request.network)
         if before is None or before.side != side:
             extra = _about(lease, FRAMES_DOUBTED, reason=progress.doubt.reason)
             log.warning("%s: its frames do not count: %s", lease.label, progress.doubt, extra=extra)
@@ -288,7 +288,7 @@ class Learner:
                 self._plan(name, progress, frozenset(other.plan.network or other.holder.app for other in others), reason)
 
     def _planned(self, progress: LeaseProgress, configuration: FrequencyConfiguration) -> None:
-        surface, progress.planned_s = progress.wish.surface, self._monotonic()
+        surface, progress.planned_s = progress.request.surface, self._monotonic()
         settled_c = surface.temperature_c if has(surface, configuration) else None
         progress.planned_c = None if settled_c is None else float(settled_c[surface.grid.index(configuration)])
 
@@ -333,31 +333,31 @@ class Learner:
         try:
             if progress.missed is not None:
                 at, observed_ms = self._board.snapshot.applied, progress.missed.observed_ms
-                surface = progress.wish.surface
+                surface = progress.request.surface
                 lease.frames.renew(1.0 if company or at is None else unforeseen(surface, at.accepted, observed_ms))
                 progress.tries += 1
             seen = await self._seen(lease, progress, company)
             if progress.exploring and progress.unknown is not None:
                 known = seen if company else await self._recall(lease, progress, progress.unknown, seen)
-                plan, wish = await self._explore(lease, progress, known, reason)
+                plan, request = await self._explore(lease, progress, known, reason)
             else:
-                wish = replace(progress.wish, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None))
-                if not is_known(wish.surface):
+                request = replace(progress.request, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None))
+                if not is_known(request.surface):
                     return
                 progress.corrected = bool(seen)
                 tried = None
-                again: Planner = BestPlanner(wish, observed=bool(seen))
+                again: Planner = BestPlanner(request, observed=bool(seen))
                 if progress.doubt is not None and progress.missed is not None:
-                    again = TopmostPlanner(wish)  # no prediction explains the lateness
+                    again = TopmostPlanner(request)  # no prediction explains the lateness
                 if reason is None:
                     now = self._board.snapshot
                     shared_at = now.applied.accepted if company and now.applied else None
-                    reason = await asyncio.to_thread(worth_while, wish, lease.plan, now.limits, shared_at)
+                    reason = await asyncio.to_thread(worth_while, request, lease.plan, now.limits, shared_at)
                     if reason is None:
                         if company:
                             return
                         configurations = {one.configuration for one in seen}
-                        tried = await asyncio.to_thread(worth_trying, wish, lease.plan, now.limits, configurations)
+                        tried = await asyncio.to_thread(worth_trying, request, lease.plan, now.limits, configurations)
                         if tried is None:
                             return
                         trial, reason = tried
@@ -365,8 +365,8 @@ class Learner:
                 plan = await self._board.replan(lease, again, reason)
                 if tried is not None and plan is not None and plan.configuration != before:
                     progress.wait_s = FIRST_WAIT_S
-                if progress.missed is not None and progress.tries == INSISTS and lease_id in self._board.snapshot.unkept:
-                    plan = await self._board.replan(lease, TopmostPlanner(wish), reason)
+                if progress.missed is not None and progress.tries == INSISTS and lease_id in self._board.snapshot.unmet_targets:
+                    plan = await self._board.replan(lease, TopmostPlanner(request), reason)
                     progress.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
@@ -380,15 +380,15 @@ class Learner:
             return
         if plan is None:
             return
-        progress.wish, progress.due_s, progress.frugal = wish, self._monotonic() + progress.wait_s, frugal
+        progress.request, progress.due_s, progress.frugal = request, self._monotonic() + progress.wait_s, frugal
         if plan.configuration != before:
             self._planned(progress, plan.configuration)
         progress.due_frames = lease.frames.reported
         if plan.configuration == before:
             self._wait(lease, progress)
         if progress.missed is not None:
-            unkept = self._board.snapshot.unkept.get(lease_id)
-            shared = unkept.reason if unkept is not None and lease_id in self._board.snapshot.shared_latencies else ""
+            unmet = self._board.snapshot.unmet_targets.get(lease_id)
+            shared = unmet.reason if unmet is not None and lease_id in self._board.snapshot.shared_latencies else ""
             progress.missed = replace(progress.missed, doing=plan.unmet or shared or f"planned again: {plan.configuration}")
 
     def _wait(self, lease: Lease, progress: LeaseProgress) -> None:
@@ -439,7 +439,7 @@ class Learner:
         from ..sharing.joint_choice import without_waiting  # only while applications share the GPU
 
         surface = await asyncio.to_thread(progress.make, alone, progress.missed is not None)
-        own = replace(progress.wish.work, surface=surface, process=lease.holder.pid)
+        own = replace(progress.request.work, surface=surface, process=lease.holder.pid)
         return await asyncio.to_thread(partial(without_waiting, all_its_own=progress.tries >= INSISTS), seen, alone, own, known)
 
 

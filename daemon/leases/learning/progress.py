@@ -49,7 +49,7 @@ class LeaseProgress:
     """
 
     key: ProgramKey
-    wish: PlanRequest
+    request: PlanRequest
     make: Making
     original: Surface | None = None
     predicted: Surface | None = None
@@ -79,15 +79,15 @@ class LeaseProgress:
     def beginning(self) -> Planner:
         if self.unknown is not None:
             return self.unknown
-        return self.wish if self.remembered is None else RememberingPlanner(self.wish, self.predicted)
+        return self.request if self.remembered is None else RememberingPlanner(self.request, self.predicted)
 
     def proposed(self, limits: Limits) -> LeasePlan:
         try:
-            return self.wish.plan(limits)
+            return self.request.plan(limits)
         except TargetNotAttainable:
             if self.remembered is None or self.predicted is None:
                 raise
-            return replace(self.wish, surface=self.predicted).plan(limits)
+            return replace(self.request, surface=self.predicted).plan(limits)
 
 
 @dataclass(frozen=True)

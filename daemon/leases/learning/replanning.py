@@ -60,41 +60,41 @@ class TopmostPlanner:
 
 
 def worth_while(
-    wish: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
+    request: PlanRequest, held: LeasePlan, limits: object, shared_at: FrequencyConfiguration | None = None
 ) -> str | None:
     if not isinstance(limits, Limits):
         return None
-    if (unkept := wish.missed(held.configuration)) is not None:
-        return f"by observation, {unkept}"
-    if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, wish.surface, shared_at)):
+    if (missed := request.missed(held.configuration)) is not None:
+        return f"by observation, {missed}"
+    if shared_at is not None and held.work is not None and (longer := _longer(held.work.surface, request.surface, shared_at)):
         return f"by observation, its frames take {longer:.0%} longer than those that share the GPU were told"
-    plan = BestPlanner(wish).plan(limits)
+    plan = BestPlanner(request).plan(limits)
     if plan.unmet:
         return None
-    gain = wish.gain(held.configuration, plan.configuration)
+    gain = request.gain(held.configuration, plan.configuration)
     return f"by observation, {gain:.0%} is gained" if gain >= GAIN else None
 
 
 def worth_trying(
-    wish: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
+    request: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
 ) -> tuple[LeasePlan, str] | None:
     """Plan and reason for a trial that may gain more than is known.
 
     Only until :data:`MOST_TRIED` configurations are observed, and at a risk in proportion to the permitted share of late
     frames.
     """
-    surface = wish.surface
-    known = wish.network and has(surface, held.configuration)
+    surface = request.surface
+    known = request.network and has(surface, held.configuration)
     if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not known:
         return None
-    share = max(wish.confidence or 0.0, CAUTION)
-    expected, hoped_for = wish.plans.outlook(surface, wish.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
+    share = max(request.confidence or 0.0, CAUTION)
+    expected, hoped_for = request.plans.outlook(surface, request.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
     certain = replace(surface, latency_sigma=np.zeros(surface.grid.shape), energy_sigma=np.zeros(surface.grid.shape))
-    cautious = wish.plans.outlook(surface, wish.fps, hoped_for), outlook(certain, wish.fps, share)
-    target = parse_target(wish.target)
+    cautious = request.plans.outlook(surface, request.fps, hoped_for), outlook(certain, request.fps, share)
+    target = parse_target(request.target)
     objective, sigma = target.objective(expected), target.sigma(surface)
     open_cells = limits.permits(surface.grid) & limits.affords(expected.power_mw)
-    for bound in requirements(target, wish.fps):
+    for bound in requirements(target, request.fps):
         for one in cautious:
             open_cells &= getattr(one, bound.figure) <= bound.limit
     for configuration in seen:
@@ -106,7 +106,7 @@ def worth_trying(
     if gain < GAIN:
         return None
     cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
-    plan = wish.at(surface.grid.configuration((cpu, gpu, emc)), limits, BestPlanner(wish))
+    plan = request.at(surface.grid.configuration((cpu, gpu, emc)), limits, BestPlanner(request))
     return plan, f"tried for ten frames, as it may gain {gain:.0%}"
 
 

@@ -36,7 +36,7 @@ _SAME, _SIGMAS = 0.05, 2.0
 class UnpredictedProgram:
     """A program without predictions; ``before`` are observations of the last program of this name."""
 
-    wish: PlanRequest
+    request: PlanRequest
     before: Sequence[Observation] = ()
     modes: ModeSet | None = None
 
@@ -46,20 +46,20 @@ class UnpredictedProgram:
         Within a power budget, clocks at which a program of its name drew no more, else those of NVIDIA's largest such power
         mode.
         """
-        check_rate(self.wish.fps)
-        check_confidence(self.wish.confidence)
-        return self.wish.at(self._highest(limits), limits, self)
+        check_rate(self.request.fps)
+        check_confidence(self.request.confidence)
+        return self.request.at(self._highest(limits), limits, self)
 
     def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
         """The next plan, the learned request, and the reason (empty if nothing is left to try); raises UsageError."""
         from ...planning.exploring import next_configuration  # a daemon starts without
 
-        wish = self.wish
-        known = [one for one in seen if has(wish.surface, one.configuration)]
-        step = next_configuration(wish.surface, wish.target, known, fps=wish.fps, confidence=wish.confidence, limits=limits)
+        request = self.request
+        known = [one for one in seen if has(request.surface, one.configuration)]
+        step = next_configuration(request.surface, request.target, known, fps=request.fps, confidence=request.confidence, limits=limits)
         if step.corrected is None:
-            return self.plan(limits), wish, step.reason
-        learned = replace(wish, surface=pinned(step.corrected.surface, known))
+            return self.plan(limits), request, step.reason
+        learned = replace(request, surface=pinned(step.corrected.surface, known))
         if not step.exploring:
             plan = BestPlanner(learned).plan(limits)
             return plan, learned, plan.unmet
@@ -69,7 +69,7 @@ class UnpredictedProgram:
         """Earlier observations if the present ones show the same program; else none."""
         if not self.before:
             return ()
-        surface = corrected(self.wish.surface, self.before)
+        surface = corrected(self.request.surface, self.before)
         for one in seen:
             if one.latency_ms is not None and has(surface, one.configuration):
                 place = surface.grid.index(one.configuration)
@@ -79,11 +79,11 @@ class UnpredictedProgram:
         return self.before
 
     def _highest(self, limits: Limits) -> FrequencyConfiguration:
-        grid = self.wish.surface.grid
+        grid = self.request.surface.grid
         permitted = limits.permits(grid)
         if limits.power_mw is not None and any(one.power_mw is not None for one in self.before):
-            known = corrected(self.wish.surface, self.before)
-            drawn_mw = self.wish.plans.outlook(known, self.wish.fps, None).power_mw
+            known = corrected(self.request.surface, self.before)
+            drawn_mw = self.request.plans.outlook(known, self.request.fps, None).power_mw
             affordable = permitted & limits.affords(drawn_mw)
             if affordable.any():
                 index = np.unravel_index(int(np.where(affordable, known.latency_ms, np.inf).argmin()), grid.shape)

@@ -42,7 +42,7 @@ class Arbiter:
         self._decided: Decided | None = None
         self._shared: tuple[tuple[LeasePlan, ...], FrequencyConfiguration, dict[str, SharedLatency]] | None = None
 
-    def wish(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
+    def requested(self, leases: Sequence[Lease], limits: Callable[[], Limits]) -> FrequencyConfiguration:
         plans = tuple(lease.plan for lease in leases)
         joint = self._joint(leases, limits()) if len(sharers(leases)) > 1 else None
         if joint is None:

@@ -138,16 +138,16 @@ def test_a_gpu_that_works_without_reported_frames_keeps_a_lease_out_of_standby_a
     frames = FrameLog()
     watch, lease = watched(load, frames)
     frames.report([5.0], 0.0)
-    assert watch.look([lease], 10.0) == (NONE, NONE)
+    assert watch.update([lease], 10.0) == (NONE, NONE)
     load[0] = 0.0
-    assert watch.look([lease], 12.0) == (NONE, NONE), "it worked two seconds ago"
-    assert watch.look([lease], 15.5) == (ONE, NONE)
+    assert watch.update([lease], 12.0) == (NONE, NONE), "it worked two seconds ago"
+    assert watch.update([lease], 15.5) == (ONE, NONE)
     load[0] = 0.3
-    assert watch.look([lease], 17.0) == (NONE, NONE), "a load at low clocks is less at its own"
+    assert watch.update([lease], 17.0) == (NONE, NONE), "a load at low clocks is less at its own"
     load[0] = 0.9
-    assert watch.look([lease], 18.0) == (NONE, ONE)
+    assert watch.update([lease], 18.0) == (NONE, ONE)
     load[0] = None
-    assert watch.look([lease], 24.0) == (ONE, NONE), "a GPU whose load is unknown counts as idle"
+    assert watch.update([lease], 24.0) == (ONE, NONE), "a GPU whose load is unknown counts as idle"
 
 
 def test_a_slow_rate_of_frames_is_no_end_of_frames() -> None:
@@ -155,5 +155,5 @@ def test_a_slow_rate_of_frames_is_no_end_of_frames() -> None:
     watch, lease = watched([0.0], frames)
     lease.plan.request.fps = 0.25  # type: ignore[union-attr, misc]
     frames.report([5.0], 0.0)
-    assert watch.look([lease], 11.0) == (NONE, NONE)
-    assert watch.look([lease], 12.5) == (ONE, NONE)
+    assert watch.update([lease], 11.0) == (NONE, NONE)
+    assert watch.update([lease], 12.5) == (ONE, NONE)

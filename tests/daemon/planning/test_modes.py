@@ -25,19 +25,19 @@ MAXN, CAPPED = (next(mode for mode in MODES.table if mode.name == name) for name
 FASTEST_MS = float(predicted().latency_ms.min())
 
 
-def wish(target: str) -> PlanRequest:
+def request(target: str) -> PlanRequest:
     return PlanRequest(Planning(), predicted(), target, None, None, "squeezenet", True)
 
 
 def test_a_target_that_the_mode_in_force_cannot_meet_names_the_mode_that_can() -> None:
-    found = propose(wish(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES, CAPPED, None)
+    found = propose(request(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES, CAPPED, None)
     assert found is not None and found.mode.name == "MAXN" and found.gain is None
     assert "sudo jetdvfs board mode MAXN" in found.note and "is met" in found.note
-    assert against_default(wish(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES) is not None
+    assert against_default(request(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES) is not None
 
 
 def test_a_gain_is_told_and_what_is_not_worth_a_change_is_not_proposed() -> None:
-    power = wish("power_mw=40000")
+    power = request("power_mw=40000")
     held = power.plan(within_mode(predicted().grid, CAPPED)).configuration
     found = propose(power, MODES, CAPPED, held)
     assert found is not None and found.gain is not None and found.gain > 0.03
@@ -47,7 +47,7 @@ def test_a_gain_is_told_and_what_is_not_worth_a_change_is_not_proposed() -> None
 
 def test_the_operators_limits_bind_in_every_mode() -> None:
     bounds = ClockLimits(gpu_hz=ClockBounds(max=CAPPED.gpu_hz))
-    assert propose(wish(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES, CAPPED, None, bounds) is None
+    assert propose(request(f"latency_ms={1.3 * FASTEST_MS:.3f}"), MODES, CAPPED, None, bounds) is None
 
 
 @pytest.fixture(scope="module")

@@ -74,11 +74,11 @@ def server() -> Iterator[Server]:
 
 def test_tokens_between_two_looks_have_their_mean_time() -> None:
     pace = Pace("decode")
-    assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
-    assert pace.look(LLAMA.format(tokens=100, seconds=5)) is None
-    assert pace.look(LLAMA.format(tokens=120, seconds=6)) == pytest.approx((20, 50))
-    assert pace.look(LLAMA.format(tokens=3, seconds=0.1)) is None  # started again
-    assert pace.look(LLAMA.format(tokens=5, seconds="2e-1")) == pytest.approx((2, 50))
+    assert pace.update(LLAMA.format(tokens=100, seconds=5)) is None
+    assert pace.update(LLAMA.format(tokens=100, seconds=5)) is None
+    assert pace.update(LLAMA.format(tokens=120, seconds=6)) == pytest.approx((20, 50))
+    assert pace.update(LLAMA.format(tokens=3, seconds=0.1)) is None  # started again
+    assert pace.update(LLAMA.format(tokens=5, seconds="2e-1")) == pytest.approx((2, 50))
 
 
 def test_a_text_that_was_sent_as_json_is_read_all_the_same() -> None:
@@ -89,23 +89,23 @@ def test_what_triton_itself_writes_is_read() -> None:
     """Metrics of tritonserver 2.51 after three executions, as they came."""
     pace = Pace(None)
     text = (FIXTURES / "servers" / "triton.txt").read_text(encoding="utf-8")
-    pace.look(re.sub(r"^(nv_inference_(?:exec_count|compute_\w+)\{.*\}) \d+$", r"\1 0", text, flags=re.MULTILINE))
-    assert pace.look(text) == pytest.approx((3, (304 + 428431 + 271) / 3e3))
+    pace.update(re.sub(r"^(nv_inference_(?:exec_count|compute_\w+)\{.*\}) \d+$", r"\1 0", text, flags=re.MULTILINE))
+    assert pace.update(text) == pytest.approx((3, (304 + 428431 + 271) / 3e3))
 
 
 def test_models_and_parts_of_their_time_are_added_up() -> None:
     pace = Pace(None)
-    pace.look(TRITON.format(count=10, us=1000))
-    assert pace.look(TRITON.format(count=15, us=11_000)) == pytest.approx((10, 3.0))
+    pace.update(TRITON.format(count=10, us=1000))
+    assert pace.update(TRITON.format(count=15, us=11_000)) == pytest.approx((10, 3.0))
 
 
 def test_each_phase_has_its_own_counters() -> None:
     text = "vllm:time_to_first_token_seconds_sum 2\nvllm:time_to_first_token_seconds_count 4\n"
     pace = Pace("prefill")
-    pace.look(text)
-    assert pace.look(text.replace(" 2", " 2.5").replace(" 4", " 5")) == pytest.approx((1, 500))
+    pace.update(text)
+    assert pace.update(text.replace(" 2", " 2.5").replace(" 4", " 5")) == pytest.approx((1, 500))
     with pytest.raises(ValueError, match="known of llama-server, vLLM are there"):
-        Pace("decode").look(text)
+        Pace("decode").update(text)
     assert {one.server for one in KNOWN} == {"llama-server", "vLLM", "Triton"}
 
 

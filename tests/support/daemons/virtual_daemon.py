@@ -213,18 +213,18 @@ class VirtualDaemon:
         whose = ProgramKey(holder.uid, key)
         make = partial(self._corrections.make, surface, whose, fps)
         known = is_known(surface)
-        wish = PlanRequest(
+        request = PlanRequest(
             self._plans, make((), True) if known else surface, target, fps, confidence, key if known else "", simulated=True
         )
         remembered = self.memory.summary(whose) if known else None
         predicted = self._corrections.predicted(surface, fps) if remembered is not None else None
         progress = LeaseProgress(
-            whose, wish, make, original=surface if known else None, predicted=predicted, remembered=remembered
+            whose, request, make, original=surface if known else None, predicted=predicted, remembered=remembered
         )
         if not known:
             make = partial(self._corrections.make, surface, None, fps)
             progress = LeaseProgress(
-                whose, wish, make, unknown=UnpredictedProgram(wish, self.memory.observations(whose)), exploring=True
+                whose, request, make, unknown=UnpredictedProgram(request, self.memory.observations(whose)), exploring=True
             )
         lease = self.board_service.granted(holder, progress.beginning.plan(self.controller.limits()), "")
         self.learner.began(lease, progress)

@@ -25,7 +25,7 @@ class Counted:
             self.clock.sleep(0.5)
             count = float(self.kernel.store[f"{NODE}/oc3_event_cnt"]) + per_s / 2
             self.kernel.store[f"{NODE}/oc3_event_cnt"] = f"{count:.0f}"
-            self.events.look()
+            self.events.sample()
 
 
 @pytest.fixture
@@ -53,16 +53,16 @@ def test_events_of_late_are_rated_and_told_until_a_minute_after_the_last(counted
 def test_what_is_added_after_the_first_reading_is_rated_even_where_that_came_late() -> None:
     clock, counts = FakeClock(), dict[str, int]()
     events = EventCounters(lambda: dict(counts), clock.monotonic)
-    events.look()
+    events.sample()
     for count in (100, 150, 200):
         clock.sleep(3)
         counts["oc3"] = count
-        events.look()
+        events.sample()
     assert events.events == (CounterEvent("oc3", 200, 1000.0),)
 
 
 def test_a_board_without_the_counters_has_no_events() -> None:
     clock = FakeClock()
     events = EventCounters(Hardware.probe(Kernel(), clock).sensors.over_current, clock.monotonic)
-    events.look()
+    events.sample()
     assert events.events == () and events.notes == ()

@@ -108,7 +108,7 @@ class Watched:
     def status(self) -> dict[str, Any]:
         self.clock.sleep(0.5)
         self.controller.tend()
-        self.board_service.look()
+        self.board_service.read()
         told = status(
             self.board_service.snapshot, self.hardware.sensors, self.hardware.description, None, (), Unwatched(), lambda _: None
         )

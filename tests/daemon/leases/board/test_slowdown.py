@@ -15,22 +15,22 @@ def test_what_slows_the_board_is_said_when_it_begins_and_when_it_has_ended(caplo
     clock, reasons = FakeClock(), dict[str, str]()
     slowed = SlowdownTracker(lambda: dict(reasons), clock.monotonic)
 
-    def look(seconds: float) -> list[tuple[str, str]]:
+    def sample(seconds: float) -> list[tuple[str, str]]:
         caplog.clear()
         for _ in range(round(seconds)):
             clock.sleep(1)
-            slowed.look()
+            slowed.sample()
         return [(vars(record)["MESSAGE_ID"], record.getMessage()) for record in caplog.records]
 
-    assert look(3) == []
+    assert sample(3) == []
     reasons["over-current oc3"] = "oc3: 60 a minute"
-    assert look(2) == [(SLOWED, "the board is slowed down: oc3: 60 a minute")]
+    assert sample(2) == [(SLOWED, "the board is slowed down: oc3: 60 a minute")]
     reasons["over-current oc3"] = "oc3: 90 a minute"
-    assert look(8) == []
+    assert sample(8) == []
     reasons.clear()
-    assert look(3) == []  # it may come back
+    assert sample(3) == []  # it may come back
     reasons["over-current oc3"] = "oc3: 30 a minute"
-    assert look(2) == []
+    assert sample(2) == []
     reasons.clear()
-    assert look(6) == [(AT_SPEED, "no longer slowed down by over-current oc3, after 14 s")]
+    assert sample(6) == [(AT_SPEED, "no longer slowed down by over-current oc3, after 14 s")]
     assert vars(caplog.records[-1])["JETDVFS_SECONDS"] == "14"

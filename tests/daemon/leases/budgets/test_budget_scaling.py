@@ -29,19 +29,19 @@ LEVELS = {axis: GRID.levels(axis) for axis in AXES}
 def test_clocks_are_lowered_while_the_board_draws_too_much_and_raised_after_a_calm() -> None:
     capping = BudgetScaling()
     assert capping.cap(GRID.top, LEVELS) == GRID.top
-    assert capping.look(0.0, 10_000.0, 5_000.0) and capping.share == pytest.approx(0.7)
-    assert not capping.look(1.0, 10_000.0, 5_000.0)
-    assert capping.look(2.0, 5_200.0, 5_000.0) and capping.share == pytest.approx(0.7 * 0.95)
+    assert capping.update(0.0, 10_000.0, 5_000.0) and capping.share == pytest.approx(0.7)
+    assert not capping.update(1.0, 10_000.0, 5_000.0)
+    assert capping.update(2.0, 5_200.0, 5_000.0) and capping.share == pytest.approx(0.7 * 0.95)
     lowered = capping.cap(GRID.top, LEVELS)
     assert all(low < high for low, high in zip(lowered, GRID.top, strict=True))
     assert all(getattr(lowered, axis) in LEVELS[axis] for axis in AXES)
-    assert not capping.look(10.0, 4_000.0, 5_000.0) and not capping.look(30.0, 4_900.0, 5_000.0)
-    assert capping.look(31.0, 4_000.0, 5_000.0)
+    assert not capping.update(10.0, 4_000.0, 5_000.0) and not capping.update(30.0, 4_900.0, 5_000.0)
+    assert capping.update(31.0, 4_000.0, 5_000.0)
     for moment in range(100):
-        capping.look(100.0 + 3 * moment, 10_000.0, 1.0)
+        capping.update(100.0 + 3 * moment, 10_000.0, 1.0)
     assert capping.cap(GRID.top, LEVELS) == FrequencyConfiguration(*(LEVELS[axis][0] for axis in AXES))
-    assert not capping.look(999.0, None, 1.0)
-    assert capping.look(1000.0, None, None) and capping.cap(GRID.top, LEVELS) == GRID.top
+    assert not capping.update(999.0, None, 1.0)
+    assert capping.update(1000.0, None, None) and capping.cap(GRID.top, LEVELS) == GRID.top
 
 
 def held(name: str, since_s: float = 0.0) -> Lease:

@@ -57,8 +57,8 @@ class Board:
         budgets = PowerBudgets(cast(Any, self.sensed), hardware.description, self.kernel, monotonic)
         self.controller = Controller(hardware, Config(), monotonic, budgets=budgets)
         target = f"hours={asked['hours']:g}" if "hours" in asked else "latency_ms=9"
-        wish = PlanRequest(Planning(), predicted(), target, None, None, "squeezenet", True, BoardConstraints(**asked))
-        self.controller.hold(Holder("somebody", 1, uid, "app"), wish.plan(Limits()), "test")
+        request = PlanRequest(Planning(), predicted(), target, None, None, "squeezenet", True, BoardConstraints(**asked))
+        self.controller.hold(Holder("somebody", 1, uid, "app"), request.plan(Limits()), "test")
 
     def left_wh(self, left_wh: float) -> None:
         self.kernel.store |= {f"{SUPPLY}/type": "Battery", f"{SUPPLY}/energy_now": str(round(1e6 * left_wh))}

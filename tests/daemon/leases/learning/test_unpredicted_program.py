@@ -80,15 +80,15 @@ def _is_known(lease: dict[str, Any], clocks: FrequencyConfiguration) -> bool:
 def test_what_is_known_in_the_end_is_nearly_the_best(table: MeasuredTable) -> None:
     limit_ms = 2 * float(np.nanmin(table.latency_ms))
     target = f"latency_ms={limit_ms}"
-    wish = PlanRequest(Planning(), flat_surface(table.grid), target, None, 0.95, "", simulated=False)
-    need, seen, why = UnpredictedProgram(wish).plan(Limits()), list[Observation](), "nothing was seen"
+    request = PlanRequest(Planning(), flat_surface(table.grid), target, None, 0.95, "", simulated=False)
+    need, seen, why = UnpredictedProgram(request).plan(Limits()), list[Observation](), "nothing was seen"
     assert need.predicted is None and need.limit_ms == pytest.approx(limit_ms)
     while why:
         place = table.grid.index(need.configuration)
         took_ms, drawn_mw = float(table.latency_ms[place]), float(table.power_mw[place])
         assert took_ms <= limit_ms
         seen.append(Observation(need.configuration, took_ms, drawn_mw, frames=30))
-        need, _, why = UnpredictedProgram(wish).next(seen, Limits())
+        need, _, why = UnpredictedProgram(request).next(seen, Limits())
         assert len(seen) <= 20
     place = table.grid.index(need.configuration)
     best_mj = np.nanmin(np.where(table.measured & (table.latency_ms <= limit_ms), table.energy_mj, np.nan))
@@ -96,22 +96,22 @@ def test_what_is_known_in_the_end_is_nearly_the_best(table: MeasuredTable) -> No
 
 
 def test_what_nothing_can_meet_is_run_at_what_comes_closest_and_tried_again(table: MeasuredTable) -> None:
-    wish = PlanRequest(Planning(), flat_surface(table.grid), "latency_ms=1", None, None, "", simulated=False)
+    request = PlanRequest(Planning(), flat_surface(table.grid), "latency_ms=1", None, None, "", simulated=False)
     place = table.grid.index(table.grid.top)
     seen = [Observation(table.grid.top, float(table.latency_ms[place]), float(table.power_mw[place]), frames=30)]
-    need, _, why = UnpredictedProgram(wish).next(seen, Limits())
+    need, _, why = UnpredictedProgram(request).next(seen, Limits())
     assert need.configuration == table.grid.top and "best attainable" in need.unmet and why
 
 
 def test_other_limits_are_kept_while_it_is_got_to_know(table: MeasuredTable) -> None:
-    wish = PlanRequest(Planning(), flat_surface(table.grid), "min-energy", None, None, "", simulated=False)
+    request = PlanRequest(Planning(), flat_surface(table.grid), "min-energy", None, None, "", simulated=False)
     limits = Limits(gpu_hz=(0, 700_000_000))
-    need = UnpredictedProgram(wish).plan(Limits())
+    need = UnpredictedProgram(request).plan(Limits())
     assert need.configuration == table.grid.top and need.planner is not None
     assert need.planner.plan(limits).configuration.gpu_hz <= 700_000_000
     place = table.grid.index(need.configuration)
     seen = [Observation(need.configuration, float(table.latency_ms[place]), float(table.power_mw[place]), frames=30)]
-    again = UnpredictedProgram(wish).next(seen, Limits())[0].planner
+    again = UnpredictedProgram(request).next(seen, Limits())[0].planner
     assert again is not None and again.plan(limits).configuration.gpu_hz <= 700_000_000
 
 
@@ -127,14 +127,14 @@ def known(table: MeasuredTable) -> list[Observation]:
     return [_seen(table, table.grid.configuration((a, b, 0))) for a in (0, cpu // 2, cpu - 1) for b in (0, gpu // 2, gpu - 1)]
 
 
-def _wish(table: MeasuredTable) -> PlanRequest:
+def _request(table: MeasuredTable) -> PlanRequest:
     return PlanRequest(Planning(), flat_surface(table.grid), "min-energy", None, None, "", simulated=False)
 
 
 def test_what_is_known_of_a_name_counts_where_frames_take_the_same_and_not_for_another_program(
     table: MeasuredTable, known: list[Observation]
 ) -> None:
-    program = UnpredictedProgram(_wish(table), before=known)
+    program = UnpredictedProgram(_request(table), before=known)
     assert program.recalled([_seen(table, table.grid.top)]) == known
     assert program.recalled([_seen(table, table.grid.top, 1.3)]) == ()
 
@@ -144,16 +144,16 @@ def test_within_what_the_board_may_draw_it_begins_where_its_name_drew_no_more(
 ) -> None:
     drawn_mw = float(table.power_mw[table.grid.index(table.grid.top)])
     limits = Limits(power_mw=0.7 * drawn_mw)
-    first = UnpredictedProgram(_wish(table), before=known).plan(limits).configuration
+    first = UnpredictedProgram(_request(table), before=known).plan(limits).configuration
     assert 0.5 * drawn_mw < table.power_mw[table.grid.index(first)] <= 0.75 * drawn_mw
 
 
 def test_of_a_name_that_nobody_knows_it_begins_within_a_power_mode_for_what_the_board_may_draw(table: MeasuredTable) -> None:
     modes = load_board("agx-orin-64gb").modes[0]
-    wish = _wish(table)
+    request = _request(table)
     caps = next(mode for mode in modes.table if "30W" in mode.name)
-    first = UnpredictedProgram(wish, modes=modes).plan(Limits(power_mw=31_000.0)).configuration
+    first = UnpredictedProgram(request, modes=modes).plan(Limits(power_mw=31_000.0)).configuration
     assert first != table.grid.top and caps.gpu_hz is not None and caps.cpu_khz is not None
     assert first.gpu_hz <= caps.gpu_hz and first.cpu_khz <= caps.cpu_khz
-    assert UnpredictedProgram(wish, modes=modes).plan(Limits()).configuration == table.grid.top
-    assert UnpredictedProgram(wish).plan(Limits(power_mw=31_000.0)).configuration == table.grid.top
+    assert UnpredictedProgram(request, modes=modes).plan(Limits()).configuration == table.grid.top
+    assert UnpredictedProgram(request).plan(Limits(power_mw=31_000.0)).configuration == table.grid.top

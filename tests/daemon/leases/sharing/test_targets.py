@@ -52,5 +52,5 @@ def held(name: str, target: str, configuration: FrequencyConfiguration) -> Lease
 def test_clocks_above_the_need_are_given_up_by_targets_that_save_energy_alone(target: type) -> None:
     example = next(one for one in target_classes() if one is target).example()
     leases = [held("1", str(example), GRID.top), held("2", "min-energy", GRID.configuration((0, 0, 0)))]
-    together = Arbiter().wish(leases, Limits)
+    together = Arbiter().requested(leases, Limits)
     assert (together.gpu_hz < GRID.top.gpu_hz) == LOWERED[example.keyword]
