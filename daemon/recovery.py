@@ -13,8 +13,6 @@ from .hardware.files import Files
 from .hardware.hardware import Hardware
 from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
 
-LAST_TRY_S = 1.0
-
 
 def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeeper:
     """Keeper of the baseline that any daemon left; only while none runs."""

@@ -21,7 +21,7 @@ from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported.program import GRAPH_ENTRIES, ExportedProgram
-from .folder import model_file
+from .folder import model_file, nonblocking
 from .foreign_formats import refuse_foreign, refuse_foreign_archive
 from .language.gguf import MAGIC, read_gguf
 from .language.launches import network_of
@@ -83,7 +83,7 @@ def decompose(
     if isinstance(source, (str, os.PathLike)):
         path = model_file(Path(source))
         try:
-            with open(path, "rb", opener=_without_waiting) as stream, _explained(inputs):
+            with open(path, "rb", opener=nonblocking) as stream, _explained(inputs):
                 return _answered(stream, inputs, name or path.stem, method, optimized, budget, path, by_node=by_node)
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror or error}") from error
@@ -123,7 +123,7 @@ def _explained(inputs: Sequence[TensorSpec]) -> Iterator[None]:
 def says_its_inputs(path: Path) -> bool:
     """True of an engine's layers and a language model, which need no inputs; False of an unreadable file."""
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        with open(path, "rb", opener=nonblocking) as stream:
             return stream.seekable() and (is_engine(stream) or _is_gguf(stream) or is_safetensors(stream))
     except OSError:
         return False
@@ -132,7 +132,7 @@ def says_its_inputs(path: Path) -> bool:
 def refuse_other_kinds(path: Path) -> None:
     """Raise ModelError for a file that starts unlike any supported model; the text names its kind and the way out."""
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        with open(path, "rb", opener=nonblocking) as stream:
             refuse_foreign(stream)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from error
@@ -204,10 +204,6 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
         raise type(error)(_located(error, program.position, recorder.scope)) from error
     network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
     return with_unread(network, recorder.weights, program.mentioned)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextmanager

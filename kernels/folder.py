@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ _GENAI, _ADAPTER = "genai_config.json", "adapter_config.json"
 _ABOUT = ("config.json", _GENAI, _ADAPTER, "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 _SUFFIXES = (".gguf", ".onnx", ".pt2", ".pt", ".pth", ".ts", ".jit")
 _MOST_BYTES = 16 << 20
+
+
+def nonblocking(path: str, flags: int) -> int:
+    """Opener for :func:`open` that does not wait for the writer of a named pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def model_file(path: Path) -> Path:

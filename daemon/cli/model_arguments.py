@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -22,7 +21,7 @@ from ...kernels.engine.fusing import EIGHT_BITS, ENGINE_TYPES, ENGINES, as_engin
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import GridError, ModelError, ShapeError
 from ...kernels.execution import FrameOverhead, check_execution
-from ...kernels.folder import model_file
+from ...kernels.folder import model_file, nonblocking
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.inputs import parse_input
 from ...kernels.kinds import GATES, is_fused
@@ -72,7 +71,7 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
     if network.runtime != RUNTIME:
         raise UsageError(f"--measured {path}: its times are of an engine's layers, and the model is no engine")
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        with open(path, "rb", opener=nonblocking) as stream:
             return read_times(stream, network, Account(Budget()))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
@@ -83,10 +82,6 @@ def read_measured(path: Path, network: Network) -> LayerTimes:
 def measured_text(times: LayerTimes) -> str:
     listed, others = sum(times.launches_ms), sum(times.others_ms.values())
     return f"measured by trtexec: {listed:.4g} ms of launches, {others:.4g} ms of {len(times.others_ms)} other layers"
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _network_from_json(path: Path) -> Network:
@@ -218,11 +213,11 @@ def check_powered(bundle: Bundle, what: str) -> None:
 
 def predict_surface(network: Network, bundle: Bundle, args: argparse.Namespace) -> Surface:
     with progress(f"predicting {network.name}"):
-        return surface(network, bundle.cost, args.method, execution=args.execution, beside=beside(args))
+        return surface(network, bundle.cost, args.method, execution=args.execution, frame_overhead=frame_overhead(args))
 
 
-def beside(args: argparse.Namespace) -> FrameOverhead:
-    return FrameOverhead(**arguments.stated_beside(args))
+def frame_overhead(args: argparse.Namespace) -> FrameOverhead:
+    return FrameOverhead(**arguments.stated_overhead(args))
 
 
 def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[str, Any]:
@@ -231,7 +226,11 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
     data |= {"runtime": network.runtime} if network.runtime else {}
     way = check_execution(args.execution, network)
-    data |= {"execution": way, "execution_note": execution_note(network, bundle.cost, way), "beside": asdict(beside(args))}
+    data |= {
+        "execution": way,
+        "execution_note": execution_note(network, bundle.cost, way),
+        "beside": asdict(frame_overhead(args)),
+    }
     return data | ({"boundary": network.boundary.to_json()} if network.boundary else {})
 
 

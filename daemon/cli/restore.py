@@ -18,9 +18,10 @@ from typing import NamedTuple
 from ...profiles.timing import SystemClock
 from .. import arguments
 from ..errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
+from ..hardware.baseline import LAST_TRY_S
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
-from ..recovery import LAST_TRY_S, keeper_of
+from ..recovery import keeper_of
 from ..system.state import (
     BASELINE_FOLDER,
     NoAccess,

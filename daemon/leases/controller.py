@@ -13,7 +13,7 @@ from ..config import Config
 from ..errors import DaemonError, NotOffered, TargetNotAttainable
 from ..hardware.applied_setting import AppliedSetting
 from ..hardware.axes import in_words, listed
-from ..hardware.baseline import RestoreReport
+from ..hardware.baseline import LAST_TRY_S, RestoreReport
 from ..hardware.offered_levels import OfferedLevels
 from ..planning.lease_plan import LeasePlan, Planner
 from ..planning.limits import BoardConstraints, ClockLimits, LeaseConstraints, Limits
@@ -44,8 +44,6 @@ log = logging.getLogger(__name__)
 
 _HELD_S, _QUIET_S, _IDLE_S = 0.5, 1.25, 3.0
 _QUIET_AFTER_S = 10.0
-_LAST_TRY_S = 1.0
-"""Time of retries of a last restore, when the daemon ends or at a client's call."""
 
 
 class Controller:
@@ -264,7 +262,7 @@ class Controller:
             self._end(lease, by)
         self._default_due = False
         self._check_targets()
-        return self._restore(_LAST_TRY_S)
+        return self._restore(LAST_TRY_S)
 
     def reconfigure(self, config: Config) -> None:
         if config.default != self._config.default:
@@ -401,7 +399,9 @@ class Controller:
                 self._plan_again()
             requested = self._requested()
             outdated = applied.differs(requested, self._governed()) or self._floors_when_set != self.floors.levels
-            texts, again = self._watch.check(applied, requested, outdated, lambda: not self._setting_anew().is_requested(applied))
+            texts, again = self._watch.check(
+                applied, requested, outdated, lambda: not self._setting_anew().is_requested(applied)
+            )
             if self._watch.woken:
                 self._wake(texts)
             moved = bool(self._watch.stuck) and self._watch.stuck != self._followed

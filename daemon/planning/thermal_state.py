@@ -16,6 +16,7 @@ from ...kernels.surface import Surface
 from ...profiles.board import BoardDescription
 from ..hardware.sensors.energy import total_mw
 from ..hardware.sensors.sensors import SensorReader
+from ..hardware.sensors.thermal import hottest_mc
 from .targets import check_rate
 
 OFF_C = 4.0
@@ -40,18 +41,9 @@ class ThermalState:
     k_per_w: float
 
 
-def die_mc(sensors: SensorReader) -> int | None:
-    """Hottest throttling zone in thousandths of a degree Celsius.
-
-    Other zones are of other chips, or no sensors: the power supply's always reads 50 or 100 C.
-    """
-    zones = {trip.zone for trip in sensors.trips}
-    return max((value for name, value in sensors.temperatures_mc().items() if name in zones), default=None)
-
-
 def warmth_of(sensors: SensorReader, description: BoardDescription) -> ThermalState | None:
     """Warmth by the last readings; None without a zone. With an unreadable rail, the die is assumed to stay."""
-    read_mc = die_mc(sensors)
+    read_mc = hottest_mc(sensors.trips, sensors.temperatures_mc())
     if read_mc is None:
         return None
     drawn_mw = total_mw(sensors.rails_mw(), sensors.energy_rails)

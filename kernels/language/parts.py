@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import BudgetExceeded, ModelError
+from ..folder import nonblocking
 
 _MOST = 256
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
@@ -29,11 +29,7 @@ def parts_of(folder: Path | None, name: str, suffix: str, count: int | None = No
 @contextmanager
 def opened_part(path: Path) -> Iterator[BinaryIO]:
     try:
-        with open(path, "rb", opener=without_waiting) as stream:
+        with open(path, "rb", opener=nonblocking) as stream:
             yield stream
     except OSError as error:
         raise ModelError(f"{path.name}, a part of the model, cannot be read: {error.strerror}") from error
-
-
-def without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported.pieces import JsonText
+from ..folder import nonblocking
 from ..network import DTYPE_BYTES, numel
 from ..sized_tensor import ScaledTensor, SizedTensor
 from .model import FAMILIES, Block, LanguageModel, check_layers, has_rope, windows_of
-from .parts import opened_part, parts_of, without_waiting
+from .parts import opened_part, parts_of
 from .quantised import check_method, stored_weights
 
 #: Element types under the format's names.
@@ -199,7 +200,7 @@ def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> li
 def _configuration(path: Path, account: Account) -> Mapping[str, Any]:
     most = account.budget.graph_bytes
     try:
-        with open(path, "rb", opener=without_waiting) as stream:
+        with open(path, "rb", opener=nonblocking) as stream:
             content = stream.read(most + 1)
     except OSError as error:
         why = f"{path.name}, which describes the network of the weights, cannot be read"

@@ -21,6 +21,8 @@ from .store import BaselineStore, StoredBaseline
 if TYPE_CHECKING:
     from .held_clocks import HeldClocksReport
 
+LAST_TRY_S = 1.0
+"""Time of retries of a last restore, when the daemon ends or at a client's call."""
 LOST = "how the board was found is lost"
 
 
@@ -67,7 +69,7 @@ class BaselineKeeper:
         if self._boot_id:
             return
         try:
-            kept = self._look()
+            kept = self._read_stored()
         except DaemonError as error:
             self.notes = (f"no clock can be set: {error}",)
             raise
@@ -110,7 +112,7 @@ class BaselineKeeper:
             if not dry_run:
                 self.recall()
             elif not self._boot_id:
-                self._look()
+                self._read_stored()
         except DaemonError as error:
             return RestoreReport(failed=(str(error),))
         report = RestoreReport()
@@ -137,11 +139,11 @@ class BaselineKeeper:
         if self._boot_id and read_boot_id(self._files) != self._boot_id:
             self._boot_id, self.baseline, self.lost = "", None, ()
 
-    def _look(self) -> StoredBaseline:
+    def _read_stored(self) -> StoredBaseline:
         boot_id = read_boot_id(self._files)
         if self._machine is None or self._machine[0] != boot_id:
             self._machine = boot_id, _machine(self._files)  # constant while the board is up
-        kept = self._store.look(boot_id)
+        kept = self._store.read(boot_id)
         record = kept.record
         self.lost = kept.lost if record is None else record.lost
         self._marker = kept.marker or Marker(boot_id, self._board)
