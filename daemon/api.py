@@ -221,9 +221,9 @@ class Api:
         self._learner.began(lease, progress)
         self._asked[lease.id] = request
         plan = lease.plan
-        beside = sharing_state(lease.id, self._context.board.snapshot)
+        sharing = sharing_state(lease.id, self._context.board.snapshot)
         told = {"lease": lease.id, "plan": _told(plan), "applied": applied.to_json(), "limit_ms": plan.limit_ms}
-        return {**told, **beside, "corrected": self._learner.corrected(lease)}
+        return {**told, **sharing, "corrected": self._learner.corrected(lease)}
 
     async def _preview(self, session: Session, parameters: _Parameters, _: DescriptorGrant | None) -> dict[str, Any]:
         plan = (await self._planned(session, HoldRequest.read(parameters)))[1]
@@ -366,12 +366,12 @@ class Api:
             check_phase(parse_target(request.target), network.info["phase"])
         method, execution, fps = request.method or "timeline", request.execution, request.fps
         stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
-        surfaces, beside = self._context.surfaces, FrameOverhead(**stated)
+        surfaces, frame_overhead = self._context.surfaces, FrameOverhead(**stated)
         share = self._gpu_share()
         original = await surfaces.surface(
-            network, method, execution=execution, beside=beside, gpu_share=share, uid=session.peer.uid
+            network, method, execution=execution, frame_overhead=frame_overhead, gpu_share=share, uid=session.peer.uid
         )
-        key = ProgramKey(session.peer.uid, surfaces.name(network, method, execution, beside, share))
+        key = ProgramKey(session.peer.uid, surfaces.name(network, method, execution, frame_overhead, share))
         remembered = self._context.memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:
@@ -403,7 +403,9 @@ class Api:
 
         plan_request = self._plan_request(surface, request, "")
         key = ProgramKey(session.peer.uid, printable(request.app or process_name(session.peer)))
-        unknown = UnpredictedProgram(plan_request, self._context.memory.observations(key), self._context.board.snapshot.reading.modes)
+        unknown = UnpredictedProgram(
+            plan_request, self._context.memory.observations(key), self._context.board.snapshot.reading.modes
+        )
         return LeaseProgress(
             key, plan_request, partial(self._corrections.make, surface, None, plan_request.fps), unknown=unknown, exploring=True
         )

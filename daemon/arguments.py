@@ -148,7 +148,7 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--copied-bytes", type=whole(0), metavar="N", help="copies of a frame between host and device memory")
 
 
-def stated_beside(args: argparse.Namespace) -> dict[str, Any]:
+def stated_overhead(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in ("host_ms", "copied_bytes") if (value := getattr(args, name)) is not None}
 
 

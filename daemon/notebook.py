@@ -25,7 +25,7 @@ from ..kernels.correction.correct import correct
 from ..kernels.correction.observation import Correction, Observation
 from ..kernels.cost.model import surface as predict
 from ..kernels.decompose import decompose as read_model
-from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, FrameOverhead
+from ..kernels.execution import EXECUTIONS, NO_OVERHEAD, FrameOverhead
 from ..kernels.grid import FrequencyGrid
 from ..kernels.inputs import parse_input
 from ..kernels.network import Network, TensorSpec
@@ -126,7 +126,7 @@ class BoardProfile:
         method: str = METHODS[0],
         temperature_c: float | None = None,
         execution: str | None = None,
-        beside: FrameOverhead = NOTHING_BESIDE,
+        frame_overhead: FrameOverhead = NO_OVERHEAD,
         accept_boundary: str | Collection[str] = (),
     ) -> BoardSurface:
         """Predict latency, power and energy of one inference at every frequency configuration.
@@ -136,7 +136,7 @@ class BoardProfile:
             method: ``timeline`` of host and GPU, or ``sum`` of kernel times, as in MIRAGE (SEC '21).
             temperature_c: die temperature; by default that of the profile's idle power.
             execution: ``eager``, ``graph`` or ``engine`` launches; by default as listed: engine for TensorRT, else eager.
-            beside: frame overhead.
+            frame_overhead: frame overhead.
             accept_boundary: operators at which the launch list may end early.
 
         Raises:
@@ -150,7 +150,7 @@ class BoardProfile:
             raise UsageError(f"execution {execution!r:.80}; valid: {', '.join(EXECUTIONS)}")
         network.check_whole((accept_boundary,) if isinstance(accept_boundary, str) else tuple(accept_boundary))
         cost = self.bundle.cost if temperature_c is None else self.bundle.cost.warmed(temperature_c)
-        predicted = predict(network, cost, method, execution=execution, beside=beside)
+        predicted = predict(network, cost, method, execution=execution, frame_overhead=frame_overhead)
         figures = {field.name: getattr(predicted, field.name) for field in fields(predicted)}
         return BoardSurface(**figures, network=network.label, profile=self.name, board=self.board, simulated=self.simulated)
 

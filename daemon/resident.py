@@ -212,7 +212,7 @@ class Resident:
                 stop.set()
 
         with _woken_by_signals(loop):
-            signals.tell(lambda number: loop.call_soon_threadsafe(on_signal, number))
+            signals.forward(lambda number: loop.call_soon_threadsafe(on_signal, number))
             try:
                 notify.notify("READY=1", "STATUS=Serving")
                 await stop.wait()
@@ -279,21 +279,21 @@ class Resident:
         watchdog_s = notify.watchdog_s()
         beat_s = watchdog_s / 3 if watchdog_s else _CHANGES_S
         due_s = time.monotonic()
-        told = ""
+        reported = ""
         while True:
             now_s = time.monotonic()
             leases = len(self._board.snapshot.leases)
             status = f"STATUS={leases} lease{'' if leases == 1 else 's'}"
-            said = [status] if status != told else []
+            messages = [status] if status != reported else []
             if watchdog_s and now_s >= due_s:
                 due_s = now_s + beat_s
                 if self._board.thread.moves():
-                    said.insert(0, "WATCHDOG=1")
+                    messages.insert(0, "WATCHDOG=1")
                 else:
-                    log.critical("the board's thread has not got on for %g s: no sign of life is given", STUCK_S)
-            if said:
-                notify.notify(*said)
-                told = status
+                    log.critical("board thread stuck for %g s; withholding the watchdog ping", STUCK_S)
+            if messages:
+                notify.notify(*messages)
+                reported = status
             await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
 
 
@@ -310,7 +310,8 @@ def _operators() -> frozenset[int]:
 
 def _restore_leftovers(args: argparse.Namespace) -> None:
     """Restore the board after a dead daemon, if this one cannot start; never a running daemon's."""
-    from .recovery import LAST_TRY_S, keeper_of
+    from .hardware.baseline import LAST_TRY_S
+    from .recovery import keeper_of
 
     runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
     state_dir = args.state_dir or default_state_dir(args.root)

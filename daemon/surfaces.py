@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..kernels.execution import EXECUTIONS, NOTHING_BESIDE, FrameOverhead
+from ..kernels.execution import EXECUTIONS, NO_OVERHEAD, FrameOverhead
 from ..kernels.stored_files import Stamp
 from ..kernels.surface import Surface
 from ..kernels.units import METHODS
@@ -54,7 +54,7 @@ class _SurfaceKey(NamedTuple):
     network: str
     method: str
     execution: str | None
-    beside: FrameOverhead
+    frame_overhead: FrameOverhead
     gpu_share: float | None
 
 
@@ -168,7 +168,7 @@ class Surfaces:
         method: str = METHODS[0],
         *,
         execution: str | None = None,
-        beside: FrameOverhead = NOTHING_BESIDE,
+        frame_overhead: FrameOverhead = NO_OVERHEAD,
         gpu_share: float | None = 1.0,
         uid: int = 0,
     ) -> Surface:
@@ -185,7 +185,7 @@ class Surfaces:
             raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
         if execution is not None and execution not in EXECUTIONS:
             raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
-        kept = _SurfaceKey(network.key, method, execution, beside, gpu_share)
+        kept = _SurfaceKey(network.key, method, execution, frame_overhead, gpu_share)
         if kept in self._kept:
             self._kept.move_to_end(kept)
             return self._kept[kept]
@@ -198,12 +198,12 @@ class Surfaces:
         return await asyncio.shield(task)
 
     def name(
-        self, network: LoadedNetwork, method: str, execution: str | None, beside: FrameOverhead, share: float | None = 1
+        self, network: LoadedNetwork, method: str, execution: str | None, frame_overhead: FrameOverhead, share: float | None = 1
     ) -> str:
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
         part = "" if share == 1 else f"{share}"
-        asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(beside).items())}{part}"
+        asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(frame_overhead).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
     async def _make(self, network: LoadedNetwork, asked: _SurfaceKey, profile: Profile, uid: int) -> Surface:
@@ -220,7 +220,7 @@ class Surfaces:
                 profile.identity.grid,
                 asked.method,
                 execution=asked.execution,
-                beside=asked.beside,
+                frame_overhead=asked.frame_overhead,
                 gpu_share=asked.gpu_share,
                 uid=uid,
                 known=self._known,

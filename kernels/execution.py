@@ -45,7 +45,7 @@ class FrameOverhead:
             raise CostModelError(f"copied_bytes={self.copied_bytes}: expected from 0 to {_MOST_COPIED}")
 
 
-NOTHING_BESIDE = FrameOverhead()
+NO_OVERHEAD = FrameOverhead()
 
 
 def check_execution(execution: str | None, network: Network) -> Execution:

@@ -101,7 +101,7 @@ def _level(axis: str, word: str, levels: Sequence[int] | None) -> int:
     return round(value * per_mhz(axis) if value < _MHZ_BELOW else value)
 
 
-def beside(axis: str, level: int, levels: Sequence[int]) -> str:
+def neighbours(axis: str, level: int, levels: Sequence[int]) -> str:
     place = bisect(levels, level)
     near = " and ".join(mhz_text(axis, one) for one in levels[max(place - 1, 0) : place + 1])
     return f"{near} MHz" if near else "none"
@@ -159,7 +159,7 @@ class FrequencyGrid:
             levels = self.levels(axis)
             if level not in levels:
                 given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
-                raise GridError(f"{given} is not a frequency of this board; nearest: {beside(axis, level, levels)}")
+                raise GridError(f"{given} is not a frequency of this board; nearest: {neighbours(axis, level, levels)}")
         cpu, gpu, emc = (self.levels(axis).index(level) for axis, level in zip(AXES, configuration, strict=True))
         return cpu, gpu, emc
 

@@ -45,7 +45,12 @@ def run(args: argparse.Namespace) -> int:
     measured = _by_kernel(network, times) if times else {}
     with output.progress(f"predicting {network.name}"):
         explanation = explain(
-            network, bundle.cost, configuration, args.method, execution=args.execution, beside=common.beside(args)
+            network,
+            bundle.cost,
+            configuration,
+            args.method,
+            execution=args.execution,
+            frame_overhead=common.frame_overhead(args),
         )
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(explanation, measured)})

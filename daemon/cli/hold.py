@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         confidence=args.confidence,
         method=args.method,
         execution=args.execution,
-        beside=arguments.stated_beside(args) or None,
+        beside=arguments.stated_overhead(args) or None,
         reason=args.reason,
         app=_app(command),
         ceiling_c=args.ceiling,
@@ -188,18 +188,18 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
     with Client(args.socket) as client:
         if args.model is None:
             clocks, left = client.preview(request), governed(args.config or "")
-            told: dict[str, Any] = {"configuration": clocks, "governed": sorted(left)}
+            answer: dict[str, Any] = {"configuration": clocks, "governed": sorted(left)}
             line = f"{output.short_clocks(clocks, left)} would be set"
         else:
             network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
-            told = client.plan(network, request)
-            line = f"{headline(told, Path(args.model).stem)} (dry run: nothing is set{simulated(told)})"
+            answer = client.plan(network, request)
+            line = f"{headline(answer, Path(args.model).stem)} (dry run: nothing is set{simulated(answer)})"
     if args.json:
-        output.print_json(told)
+        output.print_json(answer)
     else:
         print(printable(line))
-        if args.verbose and "why" in told:
-            print(printable(told["why"]))
+        if args.verbose and "why" in answer:
+            print(printable(answer["why"]))
     return 0
 
 
@@ -240,8 +240,14 @@ def simulated(plan: Mapping[str, Any]) -> str:
 def _show(lease: PersistentLease, args: argparse.Namespace, stream: TextIO) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if args.json:
-        told = {"lease": lease.id, "plan": lease.plan, "applied": applied, "unkept": lease.unkept, "corrected": lease.corrected}
-        print(json.dumps(told), file=stream, flush=True)
+        answer = {
+            "lease": lease.id,
+            "plan": lease.plan,
+            "applied": applied,
+            "unkept": lease.unkept,
+            "corrected": lease.corrected,
+        }
+        print(json.dumps(answer), file=stream, flush=True)
         return
     clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"], applied.get("governed", ()))
     if lease.plan is not None:

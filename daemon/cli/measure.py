@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         code = run_command(args.command, before, _tell)
         ended_s = time.monotonic()
     counted = list(frames) or [0.0] * (args.frames or 0)
-    told = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
+    figures = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
     if args.output is not None:
-        args.output.write_text(json.dumps({**told, "exit_code": code}) + "\n", encoding="utf-8")
-    text = json.dumps({**told, "exit_code": code}) if args.json else "\n".join(_lines(told))
+        args.output.write_text(json.dumps({**figures, "exit_code": code}) + "\n", encoding="utf-8")
+    text = json.dumps({**figures, "exit_code": code}) if args.json else "\n".join(_lines(figures))
     print(text, file=sys.stderr, flush=True)
     return code
 
@@ -156,14 +156,14 @@ def _figures(
 ) -> dict[str, Any]:
     counted, elapsed_s = rails.energy_rails, ended_s - started_s
     readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
-    told = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
+    figures = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
     each = {
         name: {"energy_mj": found[0], "mean_mw": found[0] / elapsed_s, "peak_mw": found[1]}
         for name, trace in rails.traces.items()
-        if told and (found := trace.between(started_s, ended_s)) is not None
+        if figures and (found := trace.between(started_s, ended_s)) is not None
     }
     notes = list(rails.notes)
-    if rails.traces and not told:
+    if rails.traces and not figures:
         notes.append(_TOO_SHORT.format(elapsed_s=elapsed_s, readings=readings))
     whole = sum(each[name]["energy_mj"] for name in counted) if counted and all(name in each for name in counted) else None
     ranked = sorted(frames) if known else []
@@ -183,19 +183,22 @@ def _figures(
     }
 
 
-def _lines(told: Mapping[str, Any]) -> Iterator[str]:
+def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
     rows = [
         [name, f"{one['mean_mw'] / 1e3:.3f}", f"{one['peak_mw'] / 1e3:.3f}", f"{one['energy_mj'] / 1e3:.3f}"]
-        for name, one in told["rails"].items()
+        for name, one in figures["rails"].items()
     ]
     if rows:
         yield table(["rail", "mean W", "peak W", "J"], rows)
-    whole = told["energy_mj"]
-    missing = [rail for rail in told["energy_rails"] if rail not in told["rails"]]
-    energy = "energy unknown" if whole is None else f"{whole / 1e3:.3f} J, {told['mean_power_mw'] / 1e3:.3f} W"
-    yield f"{told['elapsed_s']:.3f} s; {energy} ({'+'.join(missing or told['energy_rails'])}), from {told['readings']} readings"
-    if told["frames"]:
-        each = "" if told["energy_per_frame_mj"] is None else f", {told['energy_per_frame_mj']:.1f} mJ each"
-        late = "" if told["p50_ms"] is None else f", p50 {told['p50_ms']:.2f} ms, p95 {told['p95_ms']:.2f} ms"
-        yield f"{told['frames']} frames, {told['frames'] / told['elapsed_s']:.1f} a second{each}{late}"
-    yield from told["notes"]
+    whole = figures["energy_mj"]
+    missing = [rail for rail in figures["energy_rails"] if rail not in figures["rails"]]
+    energy = "energy unknown" if whole is None else f"{whole / 1e3:.3f} J, {figures['mean_power_mw'] / 1e3:.3f} W"
+    yield (
+        f"{figures['elapsed_s']:.3f} s; {energy} ({'+'.join(missing or figures['energy_rails'])}), "
+        f"from {figures['readings']} readings"
+    )
+    if figures["frames"]:
+        each = "" if figures["energy_per_frame_mj"] is None else f", {figures['energy_per_frame_mj']:.1f} mJ each"
+        late = "" if figures["p50_ms"] is None else f", p50 {figures['p50_ms']:.2f} ms, p95 {figures['p95_ms']:.2f} ms"
+        yield f"{figures['frames']} frames, {figures['frames'] / figures['elapsed_s']:.1f} a second{each}{late}"
+    yield from figures["notes"]

@@ -144,7 +144,7 @@ def show_progress(done: int, total: int, text: str, another_tenth: bool) -> None
         print(f"{share:4.0%} {text}", file=sys.stderr)
 
 
-def battery(told: Mapping[str, Any]) -> str:
-    lasts = "" if told.get("lasts_h") is None else f"; {told['lasts_h']:.3g} h at the present power"
-    name = told.get("battery") or "stated"
-    return f"{name}: {told['left_wh']:.3g} Wh left, to last for {told['hours']:.3g} h{lasts}"
+def battery(status: Mapping[str, Any]) -> str:
+    lasts = "" if status.get("lasts_h") is None else f"; {status['lasts_h']:.3g} h at the present power"
+    name = status.get("battery") or "stated"
+    return f"{name}: {status['left_wh']:.3g} Wh left, to last for {status['hours']:.3g} h{lasts}"

@@ -141,8 +141,8 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
-        beside = {"compare": [one.to_json() for one in rows]} if args.compare else {}
-        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode, **beside}
+        comparison = {"compare": [one.to_json() for one in rows]} if args.compare else {}
+        return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode, **comparison}
     name = common.network_label(network, args)
     inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
     if chosen.caution:

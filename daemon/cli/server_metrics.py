@@ -117,14 +117,16 @@ def check_url(url: str | None) -> None:
 
 
 @contextmanager
-def reported(url: str | None, phase: Phase | None, lease: LatencyReceiver, told: Callable[[str], object]) -> Iterator[None]:
-    """Report the metrics of an address within the block; ``told`` is called at the first success and on failure."""
+def reported(
+    url: str | None, phase: Phase | None, lease: LatencyReceiver, on_change: Callable[[str], object]
+) -> Iterator[None]:
+    """Report the metrics of an address within the block; ``on_change`` is called at the first success and on failure."""
     if url is None:
         yield
         return
     ending = threading.Event()
     pace = Pace(phase)
-    thread = threading.Thread(target=_follow, args=(url, pace, lease, told, ending), daemon=True, name="jetdvfs metrics")
+    thread = threading.Thread(target=_follow, args=(url, pace, lease, on_change, ending), daemon=True, name="jetdvfs metrics")
     thread.start()
     try:
         yield
@@ -132,7 +134,7 @@ def reported(url: str | None, phase: Phase | None, lease: LatencyReceiver, told:
         ending.set()
 
 
-def _follow(url: str, pace: Pace, lease: LatencyReceiver, told: Callable[[str], object], ending: threading.Event) -> None:
+def _follow(url: str, pace: Pace, lease: LatencyReceiver, on_change: Callable[[str], object], ending: threading.Event) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread, which waits for them
     said = ""
     while not ending.wait(EVERY_S):
@@ -148,7 +150,7 @@ def _follow(url: str, pace: Pace, lease: LatencyReceiver, told: Callable[[str], 
             for _ in range(min(done[0], _FRAMES) if done else 0):
                 lease.report(done[1] if done else 0.0)
         if now and now != said:
-            told(now)
+            on_change(now)
             said = now
 
 

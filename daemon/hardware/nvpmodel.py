@@ -83,10 +83,10 @@ class Nvpmodel:
         finished = self._run((self._program, "-q"))
         if finished.code is None:
             raise HardwareBusy(f"{self._program} -q: no answer within {_LONGEST_S:g} s")
-        told = re.search(r"NV Power Mode: *(\S+)", finished.text)
-        if told is None:
+        match = re.search(r"NV Power Mode: *(\S+)", finished.text)
+        if match is None:
             raise HardwareRefused(f"{self._program} -q: said {finished.text.strip()[:80]!r}, expected 'NV Power Mode: NAME'")
-        return told[1]
+        return match[1]
 
     def switch(self, mode: PowerMode) -> ModeSwitch:
         """Request a mode; a reboot prompt is never answered.

@@ -89,8 +89,8 @@ def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
 
 
 def told_mode(files: Files) -> int | None:
-    told = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
-    return int(told[1]) if told else None
+    match = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
+    return int(match[1]) if match else None
 
 
 def find_mode(modes: ModeSet, wanted: str) -> PowerMode:

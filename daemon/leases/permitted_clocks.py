@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, beside
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, neighbours
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..config import Config
 from ..errors import UsageError
@@ -146,7 +146,7 @@ class PermittedClocks:
             level, levels = getattr(configuration, axis), allowed.levels(axis)
             if level not in levels:
                 given = f"{CLOCKS[axis]} {mhz_text(axis, level)} MHz"
-                raise UsageError(f"{given} may not be set; nearest: {beside(axis, level, levels)}")
+                raise UsageError(f"{given} may not be set; nearest: {neighbours(axis, level, levels)}")
 
     def setting(self, needed: FrequencyConfiguration, floors: Floors, governed: frozenset[str] = frozenset()) -> BoardSetting:
         """Setting nearest to the needed clocks within the limits.

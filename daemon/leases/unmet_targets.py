@@ -55,12 +55,17 @@ class TargetMonitor:
 
     def update(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
         self.shared_latencies = self._arbiter.shared_latencies(leases, applied.accepted) if applied is not None else {}
-        before, self.unmet_targets = self.unmet_targets, find_unmet_targets(leases, applied, floors, unmet, self.shared_latencies)
-        told = {lease.id: f"{lease.label}: {self.unmet_targets[lease.id]}" for lease in leases if lease.id in self.unmet_targets}
-        self.texts = tuple(told.values())
+        before, self.unmet_targets = (
+            self.unmet_targets,
+            find_unmet_targets(leases, applied, floors, unmet, self.shared_latencies),
+        )
+        messages = {
+            lease.id: f"{lease.label}: {self.unmet_targets[lease.id]}" for lease in leases if lease.id in self.unmet_targets
+        }
+        self.texts = tuple(messages.values())
         for lease in leases:
-            if lease.id in told and self.unmet_targets[lease.id] != before.get(lease.id):
-                self._said.say(logging.WARNING, told[lease.id], fields(TROUBLE, **about(lease)))
+            if lease.id in messages and self.unmet_targets[lease.id] != before.get(lease.id):
+                self._said.say(logging.WARNING, messages[lease.id], fields(TROUBLE, **about(lease)))
 
 
 def _because(lease: Lease, leases: Collection[Lease], others: Collection[str], floors: Floors) -> str:

@@ -169,7 +169,11 @@ class ModeProposal:
 
 
 def propose(
-    request: PlanRequest, modes: ModeSet, active: PowerMode, held: FrequencyConfiguration | None, bounds: ClockLimits | None = None
+    request: PlanRequest,
+    modes: ModeSet,
+    active: PowerMode,
+    held: FrequencyConfiguration | None,
+    bounds: ClockLimits | None = None,
 ) -> ModeProposal | None:
     """Best power mode for a request, if it is worth a change; ``held`` is the present configuration, if any."""
     found = []

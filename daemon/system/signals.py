@@ -29,21 +29,21 @@ class Signals:
 
     def __init__(self) -> None:
         self._waiting: list[int] = []
-        self._told: Callable[[int], object] = self._waiting.append
+        self._on_signal: Callable[[int], object] = self._waiting.append
         for number in STRAY:
             signal.signal(number, signal.SIG_IGN)
         for number in (*ENDING, RELOADING):
-            signal.signal(number, lambda number, _: self._told(number))
+            signal.signal(number, lambda number, _: self._on_signal(number))
         # Blocked signals are inherited.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, RELOADING))
 
-    def tell(self, told: Callable[[int], object]) -> None:
-        """Call ``told`` in the main thread, between any two steps, with each waiting or new signal of ``ENDING`` and
+    def forward(self, on_signal: Callable[[int], object]) -> None:
+        """Call ``on_signal`` in the main thread, between any two steps, with each waiting or new signal of ``ENDING`` and
         ``RELOADING``.
         """
-        self._told = told
+        self._on_signal = on_signal
         while self._waiting:
-            told(self._waiting.pop(0))
+            on_signal(self._waiting.pop(0))
 
     def ignore(self) -> None:
         """Ignore all further signals, also while the interpreter ends."""

@@ -59,7 +59,9 @@ def answer(about: Any, payload: bytes, confinement: Sequence[str]) -> bytes:
 
 def refusal(error: Exception, text: str, confinement: Sequence[str]) -> bytes:
     kind = "input" if hasattr(error, "exit_code") else "crash"
-    return encoded({"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "confinement": confinement})
+    return encoded(
+        {"error": kind, "message": text[:MESSAGE_CHARACTERS], "type": type(error).__name__[:100], "confinement": confinement}
+    )
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], bytes]:

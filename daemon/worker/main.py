@@ -150,9 +150,9 @@ def _sweeper(pool: Executor | None, _: Sequence[Path]) -> _Job:
         network = unpacked_network(work.payload)
         known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
         cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
-        asked, beside = work.request, FrameOverhead(**work.request["beside"])
+        asked, frame_overhead = work.request, FrameOverhead(**work.request["frame_overhead"])
         each = pool.map if pool else map
-        how = {"execution": asked["execution"], "beside": beside, "gpu_share": asked["gpu_share"]}
+        how = {"execution": asked["execution"], "frame_overhead": frame_overhead, "gpu_share": asked["gpu_share"]}
         return packed_surface(surface(network, cost, asked["method"], each, **how))
 
     return job

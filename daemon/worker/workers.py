@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...kernels.errors import KernelsError
-from ...kernels.execution import NOTHING_BESIDE, FrameOverhead
+from ...kernels.execution import NO_OVERHEAD, FrameOverhead
 from ...kernels.grid import FrequencyGrid
 from ...kernels.surface import Surface
 from ...profiles.board import BOARDS_DIR
@@ -97,7 +97,7 @@ class Workers:
         method: str,
         *,
         execution: str | None = None,
-        beside: FrameOverhead = NOTHING_BESIDE,
+        frame_overhead: FrameOverhead = NO_OVERHEAD,
         gpu_share: float | None = 1.0,
         uid: int = 0,
         known: Mapping[str, Sequence[int]] | None = None,
@@ -112,7 +112,7 @@ class Workers:
         request = {
             "method": method,
             "execution": execution,
-            "beside": asdict(beside),
+            "frame_overhead": asdict(frame_overhead),
             "gpu_share": gpu_share,
             "known": known or {},
         }

@@ -90,10 +90,10 @@ class Correction:
         before, after = self.latency_error
         cold, warm = self.power_error
         counts = [f"{share:.0%} of {name}" for name, share in zip(("latency", "power"), self.prediction_counts, strict=True)]
-        beside = f"; the prediction counts {' and '.join(counts)}" if min(self.prediction_counts) < _ALL_BUT else ""
+        note = f"; the prediction counts {' and '.join(counts)}" if min(self.prediction_counts) < _ALL_BUT else ""
         return (
             f"{self.observations} observations of {self.configurations} configurations{out}: {rates}; "
-            f"error of latency {before:.1%} -> {after:.1%}, of power {cold:.1%} -> {warm:.1%}{beside}"
+            f"error of latency {before:.1%} -> {after:.1%}, of power {cold:.1%} -> {warm:.1%}{note}"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..execution import NOTHING_BESIDE, Execution, FrameOverhead
+from ..execution import NO_OVERHEAD, Execution, FrameOverhead
 from ..network import KernelInvocation, Network
 from .board import BoardCost
 
@@ -51,7 +51,11 @@ def memory_use(times: NDArray[np.intp], gpu_ms: NDArray[np.float32], memory_ms: 
 
 
 def host_times(
-    network: Network, cost: BoardCost, execution: Execution, use: NDArray[np.float64], beside: FrameOverhead = NOTHING_BESIDE
+    network: Network,
+    cost: BoardCost,
+    execution: Execution,
+    use: NDArray[np.float64],
+    frame_overhead: FrameOverhead = NO_OVERHEAD,
 ) -> HostTimes:
     """Host times of one inference at every CPU and memory clock, for the kernels' memory use."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
@@ -71,17 +75,17 @@ def host_times(
     moving_us = cost.host_traffic * issued_us[-1, -1, -1] * (emc_mhz[-1].astype(np.float64) / emc_mhz)
     return HostTimes(
         issued_ms=issued_us / 1e3 * slower,
-        once_ms=once_us / 1e3 + beside_ms(cost, beside),
+        once_ms=once_us / 1e3 + overhead_ms(cost, frame_overhead),
         variance=variance * slower**2,
         slower=slower,
         taken_ms=np.minimum.accumulate(moving_us / 1e3 * use, axis=0),  # a faster host makes no kernel slower
     )
 
 
-def beside_ms(cost: BoardCost, beside: FrameOverhead) -> NDArray[np.float64]:
+def overhead_ms(cost: BoardCost, frame_overhead: FrameOverhead) -> NDArray[np.float64]:
     cpu_mhz, _, emc_mhz = (axis.astype(np.float64) for axis in cost.grid.levels_mhz())
-    moved_ms = 2 * beside.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
-    ms: NDArray[np.float64] = beside.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]
+    moved_ms = 2 * frame_overhead.copied_bytes / cost.chip.bytes_per_emc_cycle / (emc_mhz * 1e3)
+    ms: NDArray[np.float64] = frame_overhead.host_ms * (cpu_mhz[-1] / cpu_mhz)[:, None] + moved_ms[None, :]
     return ms
 
 

@@ -10,15 +10,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..execution import NOTHING_BESIDE, Execution, FrameOverhead, check_execution
+from ..execution import NO_OVERHEAD, Execution, FrameOverhead, check_execution
 from ..grid import FrequencyConfiguration, FrequencyGrid
 from ..network import KernelInvocation, Network
 from ..surface import Guess, Prediction, Surface
 from ..units import AXES, Method
 from .board import BoardCost
-from .execution import beside_ms, host_times, parts
+from .execution import host_times, overhead_ms, parts
 from .host import ONCE
-from .model import KernelCosts, assemble, beside_host, kernel_costs, used_memory
+from .model import KernelCosts, assemble, kernel_costs, on_host, used_memory
 from .roofline import terms_ms
 
 Limit: TypeAlias = Literal["compute", "memory", "launch"]
@@ -114,21 +114,21 @@ def explain(
     method: Method = "timeline",
     *,
     execution: str | None = None,
-    beside: FrameOverhead = NOTHING_BESIDE,
+    frame_overhead: FrameOverhead = NO_OVERHEAD,
 ) -> Explanation:
     """Break down the prediction of one configuration; arguments and errors as :func:`.model.surface`."""
     index = cost.grid.index(configuration)
     way = check_execution(execution, network)
     cost = cost.run_by(way)
     costs = kernel_costs(network, cost)
-    surface = assemble(network, cost, costs, method, way, beside)
+    surface = assemble(network, cost, costs, method, way, frame_overhead)
     at = surface.at(configuration)
     host: tuple[HostPart, ...] = ()
     waited_ms = np.zeros(len(costs.order))
     if method == "timeline":
-        times = host_times(network, cost, way, used_memory(costs, cost), beside)
-        costs = beside_host(costs, times)
-        host = _host_parts(network, cost, index, way, beside, float(times.slower[index[0], index[2]]))
+        times = host_times(network, cost, way, used_memory(costs, cost), frame_overhead)
+        costs = on_host(costs, times)
+        host = _host_parts(network, cost, index, way, frame_overhead, float(times.slower[index[0], index[2]]))
         waited_ms = _waits_ms(times.issued_ms[:-1, index[0], index[2]], costs, index)
     host_ms = sum(part.host_ms for part in host)
     kernels = sorted(_kernel_parts(costs, cost, waited_ms, index), key=lambda part: part.gpu_ms + part.waited_ms, reverse=True)
@@ -190,15 +190,15 @@ def _waits_ms(issued_ms: NDArray[np.float64], costs: KernelCosts, index: _Index)
 
 
 def _host_parts(
-    network: Network, cost: BoardCost, index: _Index, execution: Execution, beside: FrameOverhead, slower: float
+    network: Network, cost: BoardCost, index: _Index, execution: Execution, frame_overhead: FrameOverhead, slower: float
 ) -> tuple[HostPart, ...]:
     cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
     found = {name: (calls, ms * slower) for name, (calls, ms) in parts(network, cost, execution, (index[0], index[2])).items()}
     once_ms = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0]) / 1e3
     if once_ms:
         found[ONCE] = 1, once_ms
-    if beside != NOTHING_BESIDE:
-        found["beside"] = 1, float(beside_ms(cost, beside)[index[0], index[2]])
+    if frame_overhead != NO_OVERHEAD:
+        found["beside"] = 1, float(overhead_ms(cost, frame_overhead)[index[0], index[2]])
     return tuple(HostPart(name, *found[name]) for name in sorted(found, key=lambda name: -found[name][1]))
 
 

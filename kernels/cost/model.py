@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
-from ..execution import NOTHING_BESIDE, Execution, FrameOverhead, check_execution
+from ..execution import NO_OVERHEAD, Execution, FrameOverhead, check_execution
 from ..network import KernelInvocation, Network
 from ..rewriting.fusion import products_of
 from ..surface import Surface, Terms
@@ -209,7 +209,7 @@ def surface(
     each: Each = map,
     *,
     execution: str | None = None,
-    beside: FrameOverhead = NOTHING_BESIDE,
+    frame_overhead: FrameOverhead = NO_OVERHEAD,
     gpu_share: float | None = 1.0,
 ) -> Surface:
     """Latency, power and energy of one inference at every configuration of the board.
@@ -218,7 +218,7 @@ def surface(
         method: ``timeline`` charges idle power for all time, the host's active power for its issue time, and each kernel's
             power above idle for its GPU time. ``sum`` adds kernel times and energies, as in MIRAGE, without host costs.
         execution: by default that of the launches' list.
-        beside: frame overhead; ignored with ``sum``.
+        frame_overhead: frame overhead; ignored with ``sum``.
         gpu_share: part of the GPU that is on, None if unknown (:meth:`.board.BoardCost.gated`).
 
     Raises:
@@ -235,7 +235,7 @@ def surface(
         raise CostModelError(f"method {method!r}; valid: {', '.join(METHODS)}")
     way = check_execution(execution, network)
     cost = cost.gated(gpu_share).run_by(way)
-    return assemble(network, cost, kernel_costs(network, cost, each), method, way, beside)
+    return assemble(network, cost, kernel_costs(network, cost, each), method, way, frame_overhead)
 
 
 def assemble(
@@ -244,14 +244,14 @@ def assemble(
     costs: KernelCosts,
     method: Method,
     execution: Execution,
-    beside: FrameOverhead = NOTHING_BESIDE,
+    frame_overhead: FrameOverhead = NO_OVERHEAD,
 ) -> Surface:
     idle_mw = cost.idle_mw.astype(np.float64)
     launches = np.bincount(costs.order)
     host_variance = np.zeros(())
     if method == "timeline":
-        host = host_times(network, cost, execution, used_memory(costs, cost), beside)
-        costs = beside_host(costs, host)
+        host = host_times(network, cost, execution, used_memory(costs, cost), frame_overhead)
+        costs = on_host(costs, host)
         played = play(host.issued_ms, costs.gpu_ms, costs.order)
         latency_ms = played.latency_ms.astype(np.float64) + host.once_ms[:, None, :]
         critical = played.critical
@@ -398,7 +398,7 @@ def used_memory(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float64]:
     return memory_use(np.bincount(costs.order), costs.gpu_ms, memory_ms)
 
 
-def beside_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
+def on_host(costs: KernelCosts, host: HostTimes) -> KernelCosts:
     """A network's kernels while host calls use the memory too: each waits, at idle power, in proportion to its traffic."""
     if not np.any(host.taken_ms):
         return costs

@@ -17,7 +17,7 @@ from pathlib import Path
 from ... import __version__
 from ...kernels.cost import COST_VERSION
 from ...kernels.errors import CostModelError
-from ...kernels.execution import NOTHING_BESIDE, FrameOverhead
+from ...kernels.execution import NO_OVERHEAD, FrameOverhead
 from ...kernels.grid import FrequencyGrid
 from ...kernels.stored_files import replacing
 from ...kernels.surface import Surface
@@ -34,11 +34,20 @@ def surface_key(
     network_digest: str,
     method: str,
     execution: str | None = None,
-    beside: FrameOverhead = NOTHING_BESIDE,
+    frame_overhead: FrameOverhead = NO_OVERHEAD,
     gpu_share: float | None = 1.0,
 ) -> str:
     """Key of a surface: work, method, execution, profile, board description and release."""
-    determined_by = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(beside), gpu_share]
+    determined_by = [
+        __version__,
+        COST_VERSION,
+        profile.digest,
+        network_digest,
+        method,
+        execution,
+        asdict(frame_overhead),
+        gpu_share,
+    ]
     return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
 
 

@@ -69,5 +69,5 @@ def test_every_command_of_the_walk_does_what_the_page_says(tmp_path: Path, monke
                 said[command] = run(command, tmp_path)
     text = "\n".join(said.values())
     assert "agx-xavier-adapted" in said["jetdvfs status --socket jetdvfs.sock"]
-    assert "carried from" in text and "other boards were not seen" in text and "predicted beside observed" in text
+    assert "carried from" in text and "other boards were not seen" in text and "predicted and observed" in text
     assert [path.name for path in (tmp_path / "installed").iterdir()] == ["agx-xavier-adapted"]

@@ -52,7 +52,7 @@ _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
 _MOST = 2_000
 _MOST_REJECTED = 5  # in a row; then repetition does not help
 _PROOF = 3
-_LOOK = 3  # observations between two checks of the profile, which take some surfaces each
+_CHECK_EVERY = 3  # observations between two checks of the profile, which take some surfaces each
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class _LeastCertainOrder:
         self._what, self._accuracy, self.note = what, accuracy, ""
         self._before = prior_of(load_bundle(what.known.prior), what.board.description)
         self._tried: list[set[FrequencyConfiguration]] = [set() for _ in what.candidates]
-        self._look_at, self._off = 0, math.inf
+        self._check_at, self._off = 0, math.inf
 
     def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None:
         candidates = self._what.candidates
@@ -167,10 +167,10 @@ class _LeastCertainOrder:
         known = choice.uncertainty
         if known <= self._accuracy:  # each network corrected by itself; the board's factors are installed
             count = len(record.tables["network_ms"])
-            if count >= self._look_at:
+            if count >= self._check_at:
                 pairs = zip((candidate.network for candidate in candidates), observed, strict=True)
                 self._off = disagreement(before, self._what.board.description, list(pairs))
-                self._look_at = count + _LOOK if self._off < math.inf else count
+                self._check_at = count + _CHECK_EVERY if self._off < math.inf else count
             known = max(known, self._off)
         if known <= self._accuracy:
             return None

@@ -174,34 +174,34 @@ class Baseline:
         refused: dict[str, str] = {}
         restored: list[Write] = []
         deadline, pause_s, tries = self._clock.monotonic() + longest_s, _PAUSE_S, 0
-        look = self._look(given, ours)
-        while not dry_run and (look.plans or look.failed):
+        work = self._remaining(given, ours)
+        while not dry_run and (work.plans or work.failed):
             if tries >= _TRIES and self._clock.monotonic() >= deadline:
                 break
             if tries:
                 self._clock.sleep(pause_s)
                 pause_s *= 2
             tries += 1
-            for plan in look.plans:
+            for plan in work.plans:
                 done, failed = write_each(self._files, plan)
                 restored += done
                 given.update(done)
                 refused.update(zip((write.path for write in plan if write not in done), failed, strict=True))
-            look = self._look(given, ours, refused)
+            work = self._remaining(given, ours, refused)
         if dry_run:
-            return RestoreReport(tuple(look.writes), tuple(look.left), tuple(look.failed))
-        look.left += self._left_alone(look.left) if only is None else ()
-        failed = look.failed + [refused.get(write.path) or self._not_taken(write) for write in look.writes]
+            return RestoreReport(tuple(work.writes), tuple(work.left), tuple(work.failed))
+        work.left += self._left_alone(work.left) if only is None else ()
+        failed = work.failed + [refused.get(write.path) or self._not_taken(write) for write in work.writes]
         if not failed:
             journal = {path: entry for path, entry in self._record.journal.items() if path not in ours}
             taken = {path: text for path, text in self._record.taken.items() if path not in ours}
             self._record, self._confirmed = replace(self._record, journal=journal, taken=taken), dict(journal)
             if journal:
                 self.save()
-        paths = {text.partition(": ")[0] for text in look.left}
+        paths = {text.partition(": ")[0] for text in work.left}
         domains = [domain.name for domain in self._record.domains if paths.intersection(domain.paths)]
         clocks = tuple(dict.fromkeys(_CLOCKS.get(name, "CPU clock") for name in domains))
-        return RestoreReport(tuple(dict.fromkeys(restored)), tuple(look.left), tuple(dict.fromkeys(failed)), clocks=clocks)
+        return RestoreReport(tuple(dict.fromkeys(restored)), tuple(work.left), tuple(dict.fromkeys(failed)), clocks=clocks)
 
     def _left_alone(self, known: Sequence[str]) -> list[str]:
         found, told, record = dict(self._record.taken), {text.partition(": ")[0] for text in known}, self._record
@@ -218,23 +218,23 @@ class Baseline:
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
 
-    def _look(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _RestoreWork:
-        look = _RestoreWork()
+    def _remaining(self, given: dict[str, str], ours: Set[str], refused: Collection[str] = ()) -> _RestoreWork:
+        work = _RestoreWork()
         for domain in (one for one in self._record.domains if not ours.isdisjoint(one.paths)):
             seen: dict[str, str | None] = {}
-            touch = self._still_ours(domain, given, look, seen)
+            touch = self._still_ours(domain, given, work, seen)
             try:
                 strict = domain.low in refused and not self._is_hot()
                 plan = domain.restore(self._files, self._record.values, touch, strict=strict, seen=seen)
             except DaemonError as error:
-                look.failed.append(str(error))
+                work.failed.append(str(error))
                 continue
             if plan:
-                look.plans.append(plan)
-        return look
+                work.plans.append(plan)
+        return work
 
     def _still_ours(
-        self, domain: ClockDomain, given: dict[str, str], look: _RestoreWork, seen: dict[str, str | None]
+        self, domain: ClockDomain, given: dict[str, str], work: _RestoreWork, seen: dict[str, str | None]
     ) -> set[str]:
         touch: set[str] = set()
         theirs: set[str] = set()
@@ -247,7 +247,7 @@ class Baseline:
             except DaemonError as error:
                 # A setpoint is missing while another mode is in force.
                 if not _follows_mode(domain, path):
-                    look.failed.append(str(error))
+                    work.failed.append(str(error))
                 continue
             found = self._record.values.get(path)
             if current in (found, given.get(path)) or self._cut_since(domain, path, current, given):
@@ -261,7 +261,7 @@ class Baseline:
                 continue
             elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and self._asked_for(path, current)):
                 theirs.add(path)
-                look.left.append(f"{path}: left at {current}, which another program set")
+                work.left.append(f"{path}: left at {current}, which another program set")
         if domain.setpoint in theirs:
             # Another program uses our mode for its own clock, and would lose that clock without it.
             return set()

@@ -76,7 +76,7 @@ class BaselineStore:
         # The marker goes first: without it, a remaining copy is harmless.
         return (self._marker, *self._copies, *((self._older,) if self._older else ()))
 
-    def look(self, boot_id: str) -> StoredBaseline:
+    def read(self, boot_id: str) -> StoredBaseline:
         """Read all files without changing them; only root's own files are trusted."""
         records: list[BaselineRecord] = []
         damaged: list[DamagedFile] = []

@@ -122,11 +122,11 @@ class ClockDomain:
     def request(self, files: Files) -> tuple[str | None, int | None]:
         """The mode in force, and the frequency held for us (None while a governor or the firmware decides)."""
         if self.setpoint is not None:
-            mode = _told(files, self.mode.path) if self.mode else None
+            mode = _text(files, self.mode.path) if self.mode else None
             ours = self.mode is None or mode == self.mode.value
-            return mode, rate_in(_told(files, self.readback or self.setpoint)) if ours else None
-        low = rate_in(_told(files, self.low)) if self.low else None
-        return None, low if low and self.high and low == rate_in(_told(files, self.high)) else None
+            return mode, rate_in(_text(files, self.readback or self.setpoint)) if ours else None
+        low = rate_in(_text(files, self.low)) if self.low else None
+        return None, low if low and self.high and low == rate_in(_text(files, self.high)) else None
 
     def could_hold(self, files: Files, path: str, text: str) -> bool:
         """True if one of its files can hold such a text; else it was misread."""
@@ -140,7 +140,7 @@ class ClockDomain:
         return text in (files.find_text(self.choices) or "").split()
 
 
-def _told(files: Files, path: str) -> str | None:
+def _text(files: Files, path: str) -> str | None:
     try:
         return files.read_text(path)
     except HardwareHangs:

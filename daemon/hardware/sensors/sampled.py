@@ -20,7 +20,7 @@ from ..files import Files
 from . import thermal
 from .cooling import CoolingDevice, CoolingState, active, find_devices
 from .energy import RailEnergies, RailEnergy
-from .sensors import Sensors, told
+from .sensors import Sensors, throttling_reasons
 
 log = logging.getLogger(__name__)
 N = TypeVar("N", int, float)
@@ -58,7 +58,7 @@ class SampledSensors:
         self._missing: tuple[str, ...] = ()
         self._silent: tuple[str, ...] = ()
         self._wanted_s = monotonic()
-        self._told: tuple[object, float, tuple[str, ...]] = None, float("-inf"), ()
+        self._throttling: tuple[object, float, tuple[str, ...]] = None, float("-inf"), ()
         self._round_s = float("-inf")
         self._took_s = 0.0
         self._wake = threading.Event()
@@ -101,9 +101,9 @@ class SampledSensors:
     def notes(self) -> tuple[str, ...]:
         old = [name for name, sample in self._rails.items() if not self._fresh(sample)]
         old += [name for name, sample in self._zones.items() if not self._fresh(sample)]
-        said = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
+        reasons = (f"{', '.join(old)}: not read for {TOO_OLD_S:g} s",) if old else ()
         silent = (f"{', '.join(self._silent)}: 0 mW is read, but no board draws nothing",) if self._silent else ()
-        return (*self._missing, *self._files.hanging, *said, *silent)
+        return (*self._missing, *self._files.hanging, *reasons, *silent)
 
     def rails_mw(self) -> dict[str, float]:
         return {name: sample.value for name, sample in self._rails.items() if self._fresh(sample)}
@@ -130,13 +130,13 @@ class SampledSensors:
         if now and asked_s - self._round_s > _MOMENT_S and not self.is_slow and self._thread.is_alive():
             wait({self.next_round()}, _MOMENT_S)
         # Requested with every report: renewed only after a zone was read or became too old.
-        known, until_s, said = self._told
+        known, until_s, reasons = self._throttling
         zones, cooling = self._zones, self._cooling
         if known != (id(zones), cooling) or asked_s > until_s:
             until_s = min((sample.time_s + TOO_OLD_S for sample in zones.values() if self._fresh(sample)), default=asked_s)
-            said = told(self.trips, self.temperatures_mc(), cooling)
-            self._told = (id(zones), cooling), until_s, said
-        return said
+            reasons = throttling_reasons(self.trips, self.temperatures_mc(), cooling)
+            self._throttling = (id(zones), cooling), until_s, reasons
+        return reasons
 
     def cooling(self) -> tuple[CoolingState, ...]:
         return self._cooling

@@ -84,7 +84,7 @@ class Sensors:
         return active(tuple(state for device in find_devices(self._files) if (state := device.read(self._files))))
 
     def throttled(self, *, now: bool = True) -> tuple[str, ...]:
-        return told(self.trips, self.temperatures_mc(), self.cooling())
+        return throttling_reasons(self.trips, self.temperatures_mc(), self.cooling())
 
     def over_current(self) -> dict[str, int]:
         return read_over_current(self._files)
@@ -93,7 +93,7 @@ class Sensors:
         return sorted(set(self._description.energy_rails) - {channel.label for channel in self._channels})
 
 
-def told(
+def throttling_reasons(
     trips: tuple[thermal.TripPoint, ...], temperatures_mc: Mapping[str, int], cooling: tuple[CoolingState, ...]
 ) -> tuple[str, ...]:
     hot = thermal.reached(trips, temperatures_mc)

@@ -74,12 +74,12 @@ class BatteryLife:
     def hours(self, now_s: float) -> float:
         return max(self._until_s - now_s, 0.0) / 3600
 
-    def limit_mw(self, now_s: float, left_wh: float, beside_mw: float) -> float | None:
-        """Power limit of the energy rails, with ``beside_mw`` drawn elsewhere, kept for a minute."""
+    def limit_mw(self, now_s: float, left_wh: float, remaining_mw: float) -> float | None:
+        """Power limit of the energy rails, with ``remaining_mw`` drawn elsewhere, kept for a minute."""
         hours = self.hours(now_s)
         if hours == 0.0:
             return None
-        found_mw = max(1e3 * left_wh / hours - beside_mw, 0.0)
+        found_mw = max(1e3 * left_wh / hours - remaining_mw, 0.0)
         if self._limit is None or (
             now_s - self._limit[1] >= _EVERY_S and abs(found_mw - self._limit[0]) > _CHANGED_BY * self._limit[0]
         ):

@@ -166,12 +166,12 @@ class PowerBudgets:
             left_wh = draining.left_wh(battery)
             if left_wh is None or name not in heard:
                 continue
-            beside_mw = max((battery.drawn_mw or 0.0) - (drawn_mw or 0.0), 0.0) if battery is not None and drawn_mw else 0.0
-            limit_mw, hours = draining.limit_mw(now_s, left_wh, beside_mw), draining.hours(now_s)
+            remaining_mw = max((battery.drawn_mw or 0.0) - (drawn_mw or 0.0), 0.0) if battery is not None and drawn_mw else 0.0
+            limit_mw, hours = draining.limit_mw(now_s, left_wh, remaining_mw), draining.hours(now_s)
             if limit_mw is None or (found is not None and limit_mw >= found.power_mw):
                 continue
             found = PowerBudget(limit_mw, f"so that the {left_wh:.3g} Wh left in the battery last for {hours:.3g} h")
-            spent_mw = drawn_mw + beside_mw if drawn_mw else None
+            spent_mw = drawn_mw + remaining_mw if drawn_mw else None
             lasts_h = 1e3 * left_wh / spent_mw if spent_mw else None
             self.supply = BatterySupply(battery.name if battery is not None else None, left_wh, hours, lasts_h)
         return found

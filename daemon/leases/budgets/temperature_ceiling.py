@@ -50,14 +50,14 @@ class MeanPowerFile:
         if drawn.seen_s - self._kept_s < EVERY_S:
             return
         self._kept_s = drawn.seen_s
-        beside = self._path.with_name(f".{self._path.name}.new")
+        temporary = self._path.with_name(f".{self._path.name}.new")
         with contextlib.suppress(OSError, DaemonError):
             text = json.dumps({"boot_id": read_boot_id(self._files), **drawn._asdict()})
             try:
-                beside.write_text(text, encoding="utf-8")
-                beside.replace(self._path)
+                temporary.write_text(text, encoding="utf-8")
+                temporary.replace(self._path)
             except OSError:
-                beside.unlink()
+                temporary.unlink()
                 raise
 
 

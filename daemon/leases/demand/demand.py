@@ -49,8 +49,8 @@ def read_counters(files: Files, pids: Collection[int]) -> LoadCounters:
     """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
     idle = {}
     for line in (files.find_text("/proc/stat") or "").splitlines():
-        if told := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
-            idle[told[1]] = int(told[2]) + int(told[3])
+        if match := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
+            idle[match[1]] = int(match[2]) + int(match[3])
     threads: dict[tuple[str, str], tuple[int, str]] = {}
     own = 0
     for pid in _tree(files, pids):
@@ -82,8 +82,8 @@ def _times(files: Files, path: str) -> list[int]:
 
 
 def _waited_us(files: Files, what: str) -> int:
-    told = re.match(r"some .*\btotal=(\d{1,18})\b", files.find_text(f"/proc/pressure/{what}") or "")
-    return int(told[1]) if told else 0
+    match = re.match(r"some .*\btotal=(\d{1,18})\b", files.find_text(f"/proc/pressure/{what}") or "")
+    return int(match[1]) if match else 0
 
 
 _GAP_S = 5.0  # a pause of the leases' memory traffic

@@ -122,7 +122,9 @@ class Learner:
         def predicted_ms(configuration: FrequencyConfiguration) -> float | None:
             return None if original is None else expected_ms(original, configuration)
 
-        self._memory.remember(progress.key, seen, name=progress.request.network, app=lease.holder.app, predicted_ms=predicted_ms)
+        self._memory.remember(
+            progress.key, seen, name=progress.request.network, app=lease.holder.app, predicted_ms=predicted_ms
+        )
 
     def energy_mj(self, lease: Lease) -> float | None:
         measured = self._measured(lease)
@@ -215,7 +217,9 @@ class Learner:
         configuration = None if setting is None or setting.disturbed else setting.configuration
         return credible(progress.original, configuration, alone=not company, accepted=progress.accepted)
 
-    def _check_frames(self, lease: Lease, progress: LeaseProgress, where: CredibleRange, company: Company, now_s: float) -> None:
+    def _check_frames(
+        self, lease: Lease, progress: LeaseProgress, where: CredibleRange, company: Company, now_s: float
+    ) -> None:
         """Log once that frames do not count; accept persistent ones for their own lease."""
         found, doubts = lease.frames.doubts.found(), lease.frames.doubts
         if found is None:
@@ -341,7 +345,9 @@ class Learner:
                 known = seen if company else await self._recall(lease, progress, progress.unknown, seen)
                 plan, request = await self._explore(lease, progress, known, reason)
             else:
-                request = replace(progress.request, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None))
+                request = replace(
+                    progress.request, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None)
+                )
                 if not is_known(request.surface):
                     return
                 progress.corrected = bool(seen)

@@ -144,13 +144,13 @@ class ObservationStore:
         self._saved = True
         programs = [{**key._asdict(), **asdict(program)} for key, program in tuple(self._known.items())]
         text = json.dumps({"version": _VERSION, "programs": programs})
-        beside = self._path.with_name(f".{self._path.name}.new")
+        temporary = self._path.with_name(f".{self._path.name}.new")
         try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(self._path)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._path)
         except OSError as error:
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             log.warning("observations cannot be kept in %s: %s", self._path, error.strerror)
 
 

@@ -56,7 +56,9 @@ class UnpredictedProgram:
 
         request = self.request
         known = [one for one in seen if has(request.surface, one.configuration)]
-        step = next_configuration(request.surface, request.target, known, fps=request.fps, confidence=request.confidence, limits=limits)
+        step = next_configuration(
+            request.surface, request.target, known, fps=request.fps, confidence=request.confidence, limits=limits
+        )
         if step.corrected is None:
             return self.plan(limits), request, step.reason
         learned = replace(request, surface=pinned(step.corrected.surface, known))

@@ -112,7 +112,9 @@ def _decide(leases: Sequence[Lease], limits: Limits) -> JointChoice | None:
         return None
 
 
-def _unmet(shared: SharedLatency, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None) -> str:
+def _unmet(
+    shared: SharedLatency, others: Sequence[Lease], configuration: FrequencyConfiguration, decided: Decided | None
+) -> str:
     whose = " and ".join(other.label for other in others)
     text = f"latency up to {shared.latency_ms:.4g} ms, over {shared.limit_ms:.4g} ms, as its frames wait for those of {whose}"
     _, limits, joint = decided or ((), Limits(), None)

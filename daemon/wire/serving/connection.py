@@ -195,7 +195,7 @@ class Connection:
         if not self._host.turns.may_read(uid):
             return  # the loop calls again
         try:
-            data, descriptors = self._look(_CHUNK_BYTES)
+            data, descriptors = self._peek(_CHUNK_BYTES)
             self._host.turns.has_read(uid, len(data))
             if not data:
                 self._input_ended()
@@ -210,7 +210,7 @@ class Connection:
         except UsageError as error:
             self._refuse(error)
 
-    def _look(self, size: int) -> tuple[bytes, bool]:
+    def _peek(self, size: int) -> tuple[bytes, bool]:
         """The next bytes without receiving them, and True if a descriptor is in the queue; none is from beyond it."""
         data, _, flags, _ = self._sock.recvmsg(size, 0, socket.MSG_PEEK)
         return data, bool(flags & _CTRUNC)
@@ -312,11 +312,11 @@ class Connection:
         return Message(data)
 
     async def _answer_attached(self, attached: DescriptorGrant) -> bytes | AsyncGenerator[bytes, None] | None:
-        data, _ = self._look(attached.size)
+        data, _ = self._peek(attached.size)
         self._child_may_receive = True
         reply = await self._answer(Message(data[:-1], attached))
         with contextlib.suppress(BlockingIOError):
-            if self._look(attached.size) == (data, True):  # refused before a child received it
+            if self._peek(attached.size) == (data, True):  # refused before a child received it
                 await self._host.disposal.receive(attached)
         self._child_may_receive = False
         self._attached = None

@@ -129,7 +129,7 @@ def _predicted_ms(network: Network, args: argparse.Namespace) -> list[float]:
     grid = bundle.cost.grid
     configuration = common.on_grid(args.config, grid) if args.config is not None else grid.top
     explanation = explain(
-        network, bundle.cost, configuration, args.method, execution=args.execution, beside=common.beside(args)
+        network, bundle.cost, configuration, args.method, execution=args.execution, frame_overhead=common.frame_overhead(args)
     )
     simulated = ", measured on a simulated board" if bundle.manifest.simulated else ""
     print(f"predicted: GPU time at {configuration}, by profile {bundle.manifest.name}{simulated}", file=sys.stderr)

@@ -68,8 +68,8 @@ def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Engine
     columns = np.concatenate([one.time_columns() for one in seen])
     rates = EngineRates()
     for _ in range(_ROUNDS):
-        beside_ms = np.concatenate([one.latency_at(rates) - one.time_columns() @ _factors(rates, _TIMES) for one in seen])
-        rates = replace(rates, **_fitted(_TIMES, columns, latency_ms - beside_ms, latency_ms))
+        fixed_ms = np.concatenate([one.latency_at(rates) - one.time_columns() @ _factors(rates, _TIMES) for one in seen])
+        rates = replace(rates, **_fitted(_TIMES, columns, latency_ms - fixed_ms, latency_ms))
     drawn = np.concatenate([one.power_columns(rates) for one in seen])
     rest_mj = np.concatenate([one.rest_mj() for one in seen])
     return replace(rates, **_fitted(_POWERS, drawn, energy_mj - rest_mj, energy_mj))

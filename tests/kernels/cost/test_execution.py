@@ -82,7 +82,7 @@ def test_of_what_calls_move_those_kernels_take_most_that_move_most() -> None:
 
 def test_what_a_frame_takes_besides_is_part_of_it() -> None:
     bare = surface(SMALL, KNOWN, execution="graph")
-    found = surface(SMALL, KNOWN, execution="graph", beside=FrameOverhead(host_ms=2.0, copied_bytes=4_000_000))
+    found = surface(SMALL, KNOWN, execution="graph", frame_overhead=FrameOverhead(host_ms=2.0, copied_bytes=4_000_000))
     added_ms = found.latency_ms - bare.latency_ms
     # The host's work is slower at lower CPU clocks; 8 MB at 10 bytes a cycle take 0.5 ms at 1600 MHz.
     np.testing.assert_allclose(added_ms[-1, :, -1], 2.5)
@@ -101,9 +101,9 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_an_explanation_s_parts_make_up_the_whole_in_every_execution(execution: str) -> None:
-    beside = FrameOverhead(host_ms=1.0)
-    explanation = explain(SMALL, KNOWN, GRID.top, execution=execution, beside=beside)
-    whole = surface(SMALL, KNOWN, execution=execution, beside=beside).at(GRID.top)
+    frame_overhead = FrameOverhead(host_ms=1.0)
+    explanation = explain(SMALL, KNOWN, GRID.top, execution=execution, frame_overhead=frame_overhead)
+    whole = surface(SMALL, KNOWN, execution=execution, frame_overhead=frame_overhead).at(GRID.top)
     assert explanation.prediction == whole and explanation.execution == execution
     together_ms = explanation.gpu_ms + explanation.waited_ms + explanation.after_ms
     assert together_ms == pytest.approx(whole.latency_ms, rel=1e-5)

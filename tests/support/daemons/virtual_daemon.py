@@ -21,7 +21,7 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.cooling import CoolingState
 from jetdvfs.daemon.hardware.sensors.energy import RailEnergies
 from jetdvfs.daemon.hardware.sensors.sampled import SampledSensors, TimedValue
-from jetdvfs.daemon.hardware.sensors.sensors import Sensors, told
+from jetdvfs.daemon.hardware.sensors.sensors import Sensors, throttling_reasons
 from jetdvfs.daemon.leases.board.service import BoardService
 from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.controller import Controller
@@ -115,7 +115,7 @@ class ReadSensors:
         return self._zones
 
     def throttled(self, *, now: bool = False) -> tuple[str, ...]:
-        return told(self.trips, self._zones, self.cooling())
+        return throttling_reasons(self.trips, self._zones, self.cooling())
 
     def cooling(self) -> tuple[CoolingState, ...]:
         return self._sensors.cooling()

@@ -82,8 +82,8 @@ def pairs(
     for number, (name, gpu) in enumerate(of_each):
         progress(number, len(of_each), f"{name} on {gpu}")
         record, pointwise = records[name][gpu], records["relu"][gpu]
-        beside = record if name == "relu" else _together(record, pointwise)
-        yield _pair(name, TABLES[name], record, beside, _options(threads, seed))
+        training = record if name == "relu" else _together(record, pointwise)
+        yield _pair(name, TABLES[name], record, training, _options(threads, seed))
     progress(len(of_each), len(of_each), "done")
 
 
@@ -126,9 +126,9 @@ def _options(threads: int, seed: int) -> TrainingOptions:
     return TrainingOptions(_RECIPES, most_rounds=_MOST_ROUNDS, patience=_PATIENCE, threads=threads, seed=seed)
 
 
-def _pair(name: str, kind: str, record: Measurements, beside: Measurements, options: TrainingOptions) -> TableDevice:
+def _pair(name: str, kind: str, record: Measurements, training: Measurements, options: TrainingOptions) -> TableDevice:
     gpu = record.described.name
-    table = table_of(beside, record.described, kind, "time", ())
+    table = table_of(training, record.described, kind, "time", ())
     table = replace(table, features=np.column_stack([*_of_products(table, kind, gpu), table.features]))
     held = np.random.default_rng(options.seed).random(table.kernel.max() + 1)[table.kernel] < _HELD_OUT
     key = name if name in _RECIPES else kind

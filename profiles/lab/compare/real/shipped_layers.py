@@ -49,7 +49,7 @@ def shipped(rows: Iterable[Mapping[str, str]]) -> dict[int, LayerErrors]:
 def _predicted_ms(cost: BoardCost, layer: MeasuredLayer) -> tuple[float, float]:
     share, clocks = MODES[layer.mode].sm_count / _SMS, _clocks(cost, layer.mode)
     told, alone = (
-        surface(Network("", (), layer.calls), cost, beside=FrameOverhead(host_ms=host_ms), gpu_share=share)
+        surface(Network("", (), layer.calls), cost, frame_overhead=FrameOverhead(host_ms=host_ms), gpu_share=share)
         .at(clocks)
         .latency_ms
         for host_ms in (NODE_MS * len(layer.calls), 0.0)

@@ -12,8 +12,8 @@ from jetdvfs.daemon.leases.sharing.joint_choice import (
     EXACT,
     MOST_CONFIDENCES,
     SLICE_MS,
-    shared_latency_ms,
     jointly,
+    shared_latency_ms,
     together,
     without_waiting,
 )

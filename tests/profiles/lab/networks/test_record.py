@@ -125,10 +125,10 @@ def test_networks_that_are_made_beside_the_measured_one_are_the_same_and_their_f
     families = ("squeezenet", "cells", "vit")
     for processes in (1, 2):
         measure_networks(tmp_path / str(processes), CountingMeter(), 3, families, first=4, processes=processes)
-    alone, beside = (read_record(tmp_path / str(processes)) for processes in (1, 2))
-    assert [one.name for one in alone.networks] == [one.name for one in beside.networks] == ["cells-4", "vit-4"]
-    assert [one.network.digest for one in alone.networks] == [one.network.digest for one in beside.networks]
-    assert beside.left_out == {"squeezenet-4": "it was squeezed"}
+    alone, parallel = (read_record(tmp_path / str(processes)) for processes in (1, 2))
+    assert [one.name for one in alone.networks] == [one.name for one in parallel.networks] == ["cells-4", "vit-4"]
+    assert [one.network.digest for one in alone.networks] == [one.network.digest for one in parallel.networks]
+    assert parallel.left_out == {"squeezenet-4": "it was squeezed"}
 
 
 WORKER = """

@@ -98,12 +98,12 @@ def test_dram_is_refreshed_more_often_when_hot_which_costs_bandwidth_and_power()
 def test_others_traffic_slows_what_streams_and_not_what_computes(board: str) -> None:
     silicon, clocks = Silicon(None, board), top(board)
     traffic = 0.3 * silicon.chip.memory.dram_bytes_per_cycle * float(clocks.emc_hz[0])
-    alone, beside = (
+    alone, loaded = (
         silicon.kernels([STREAM, product(1, 64, 64)], clocks, others_bytes_s=bytes_s).seconds[:, 0]
         for bytes_s in (0.0, traffic)
     )
-    assert beside[0] > 1.1 * alone[0]
-    assert beside[1] < 1.05 * alone[1]
+    assert loaded[0] > 1.1 * alone[0]
+    assert loaded[1] < 1.05 * alone[1]
 
 
 def test_what_the_host_s_calls_move_is_felt_by_kernels_and_what_the_gpu_moves_by_the_host() -> None:
