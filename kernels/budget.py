@@ -104,9 +104,9 @@ class Account:
             self._steps += self.STRIDE
             if self._steps >= self.budget.steps:
                 raise BudgetExceeded(f"the model takes more than {self.budget.steps} interpreter steps")
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         if self._clock() > self._deadline:
             raise BudgetExceeded(f"reading the model takes more than {self.budget.cpu_s:g} s of processor time")
         if self._resident() > self._ceiling:
@@ -125,5 +125,5 @@ class Account:
             self._unseen += count
             if self._unseen > self.STRIDE * self.ITEMS:
                 self._unseen = 0
-                self.look()
+                self.check()
         return count

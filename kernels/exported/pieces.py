@@ -50,7 +50,7 @@ class JsonText:
                     self._unseen += end
                     if self._unseen > _LOOK:
                         self._unseen = 0
-                        self._account.look()
+                        self._account.check()
                     return made, at + end
             if size >= limit:
                 raise BudgetExceeded(f"a value of more than {limit} bytes in JSON, the most that is parsed at a time")

@@ -142,7 +142,7 @@ class SourceTree:
             except UnicodeDecodeError as error:
                 raise ModelError(f"{path}: source is not UTF-8 ({error})") from error
             self._files[module] = _split(path, text)
-            self._account.look()
+            self._account.check()
         return self._files[module]
 
     def parse(self, text: str) -> FunctionSyntax:
@@ -165,7 +165,7 @@ class SourceTree:
             cut = cuts.search(text, start + _PIECE) if len(text) - start > _PIECE else None
             end = cut.start() if cut else len(text)
             yield self._parsed(text[start:end], text.count("\n", 0, start))
-            self._account.look()
+            self._account.check()
             start = end
 
     def _parsed(self, text: str, lines_before: int) -> list[ast.stmt]:

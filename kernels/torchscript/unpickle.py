@@ -99,7 +99,7 @@ class _Unpickler:
         data = self.data
         for step in range(self._budget.pickle_steps):
             if not step % _STRIDE:
-                self._account.look()
+                self._account.check()
             opcode = data[self.position]
             self.position += 1
             if opcode == 0x2E:  # STOP

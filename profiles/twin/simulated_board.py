@@ -239,7 +239,7 @@ class SimulatedBoard:
     def _advance(self, until: float) -> None:
         while self.now < until and not self.off:
             self._work.start(self.now, lambda stream: 1.0 - self._cost(stream).gpu_share)
-            self._company.look(self.now)
+            self._company.advance(self.now)
             frame_due = self._frame_due()
             events = (
                 until,

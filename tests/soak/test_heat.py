@@ -46,7 +46,7 @@ def test_limits_that_still_climb_after_the_heat_are_nobodys_choice(tmp_path: Pat
     assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz, "the kernel throttles"
     day.board.faults.fever_c = 0.0
     day.clock.sleep(2.5)
-    day.daemon.sensors.look()
+    day.daemon.sensors.sample()
     assert int(day._settings()[HIGHEST]) < MIDDLE.cpu_khz and not day.daemon.hardware.throttled(), (
         "it is cool, and limits still climb"
     )

@@ -47,22 +47,22 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..compare.tokens import WITHIN_MJ, WITHIN_MS, judge, rows
+    from ..compare.tokens import WITHIN_MJ, WITHIN_MS, predict_rows, rows
 
     try:
         with needing("jetdvfs-lab compare tokens", "train", InputError):
-            judged = list(judge(rows(args.data)))
+            predicted = list(predict_rows(rows(args.data)))
     except ComparisonDataError as error:
         raise InputError(f"--data: {error}") from error
-    counted = [one for one in judged if one.rates is not None]
+    counted = [one for one in predicted if one.rates is not None]
     in_time, in_energy = sum(one.in_time for one in counted), sum(one.in_energy for one in counted)
     if args.json:
-        print_json([_to_json(one) for one in judged])
+        print_json([_to_json(one) for one in predicted])
     else:
-        for group in dict.fromkeys(one.row.group for one in judged):
+        for group in dict.fromkeys(one.row.group for one in predicted):
             print(f"{group[1]} on a real {group[0]}, each row by rates fitted to the remaining rows")
-            print(table(_HEADERS, [_cells(one) for one in judged if one.row.group == group]), end="\n\n")
-        print(_moved(judged))
+            print(table(_HEADERS, [_cells(one) for one in predicted if one.row.group == group]), end="\n\n")
+        print(_moved(predicted))
         print(f"{in_time} of {len(counted)} rows within {WITHIN_MS:.0%} of the tokens per second")
         print(f"{in_energy} of {len(counted)} rows within {WITHIN_MJ:.0%} of the energy of a token")
     return 0 if in_time == in_energy == len(counted) else MISSED
@@ -77,9 +77,9 @@ def _cells(one: PredictedRow) -> list[str]:
     return [name, *time, f"{row.mj:.0f}", f"{one.mj:.0f}", f"{one.energy_error:+.0%}", "ok" if one.in_energy else "MISSED"]
 
 
-def _moved(judged: Sequence[PredictedRow]) -> str:
+def _moved(predicted: Sequence[PredictedRow]) -> str:
     ratios = [
-        row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in judged) if row.traffic_bytes_s
+        row.traffic_bytes_s * row.ms / 1e3 / row.token.bytes for row in (one.row for one in predicted) if row.traffic_bytes_s
     ]
     told = f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}" if ratios else "not measured"
     return f"bytes that a token really moved over those that are counted, {len(ratios)} rows: {told}"

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         lacking = "; ".join(f"{path.name} has no {_lacking(found)}" for path, found in records.items())
         raise InputError(f"--out: not enough for a profile: {lacking}; valid: no --out, or the RECORD of 'jetdvfs-lab collect'")
     with needing("jetdvfs-lab train", "train", InputError):
-        return _judge(records, args)
+        return _evaluate(records, args)
 
 
 def _lacking(records: Mapping[str, Measurements]) -> str:
@@ -72,7 +72,7 @@ def _lacking(records: Mapping[str, Measurements]) -> str:
     return " and no ".join(what for what, lacking in lacks.items() if lacking)
 
 
-def _judge(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> int:
+def _evaluate(records: Mapping[Path, Mapping[str, Measurements]], args: argparse.Namespace) -> int:
     from ..compare.real.layers import MAPPING, read_layers
 
     if args.dry_run:

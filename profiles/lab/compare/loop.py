@@ -150,9 +150,9 @@ class _ReplayedLoop:
 
     def _standing(self, observations: Sequence[Observation], places: Sequence[Index]) -> LoopState:
         made = correct(self.start, observations).surface
-        return self._judged(made, pinned(made, observations), places)
+        return self._state(made, pinned(made, observations), places)
 
-    def _judged(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> LoopState:
+    def _state(self, made: Surface, planned_by: Surface, places: Sequence[Index]) -> LoopState:
         rest = self.table.measured.copy()
         for place in places:
             rest[place] = False

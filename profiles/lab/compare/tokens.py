@@ -376,7 +376,7 @@ def _with(usual: NDArray[np.float64], free: Sequence[int], logs: NDArray[np.floa
     return changed
 
 
-def judge(rows: Sequence[TokenRow]) -> Iterator[PredictedRow]:
+def predict_rows(rows: Sequence[TokenRow]) -> Iterator[PredictedRow]:
     """Predict every row from the rest of its group. Raises ComparisonDataError, ModuleNotFoundError."""
     if not rows:
         raise ComparisonDataError("the tables of tokens have no rows")

@@ -43,7 +43,7 @@ class HeldOutPart:
 
     name: str
     known: Measurements
-    judged: Measurements
+    held_out: Measurements
     networks: tuple[int, ...]
     fold: AssemblyFold | None = None
 
@@ -85,17 +85,17 @@ def _without(
     others: set[object] = set().union(*(own for what, own in enumerate(signatures) if what not in networks))
     theirs = set().union(*(signatures[what] for what in networks)) - others
     kernels = random | {what for what, kernel in enumerate(record.invocations) if kernel.signature in theirs}
-    known, judged = dict(record.tables), dict(record.tables)
+    known, held_out = dict(record.tables), dict(record.tables)
     for names, left in ((_KERNELS, kernels), (_NETWORKS, set(networks))):
         for name in names:
             rows = record.tables[name]
             out = np.isin(rows.what, list(left))
-            known[name], judged[name] = rows.where(~out), rows.where(out)
+            known[name], held_out[name] = rows.where(~out), rows.where(out)
     left_out = tuple(record.networks[what] for what in networks)
     return HeldOutPart(
         ", ".join(network.name for network in left_out),
         replace(record, tables=known),
-        replace(record, tables=judged),
+        replace(record, tables=held_out),
         networks,
         AssemblyFold(left_out, ()),
     )
@@ -206,7 +206,7 @@ def rotate(record: Measurements, left_out: Sequence[int], options: TrainingOptio
             if network.launches:
                 surfaces = {method: surface(network, cost, method) for method in METHODS}
                 for table, places in (("network", networks), ("fixed_network", fixed)):
-                    places[network.name] += _network(part.judged, what, surfaces, table)
+                    places[network.name] += _network(part.held_out, what, surfaces, table)
     progress(1, 1, "left out")
     assert first is not None
     several = len(record.nodes) > 1
@@ -237,7 +237,7 @@ def _kernels(
     cost: BoardCost,
     options: TrainingOptions,
 ) -> dict[str, KernelRows]:
-    known, judged = part.known, part.judged
+    known, held_out = part.known, part.held_out
     of_kind = [what for what, kernel in enumerate(record.invocations) if kernel.kind == kind and kernel.dtype == DTYPE]
     if not of_kind or (model := cost.model_for(record.invocations[of_kind[0]])) is None:
         return {}
@@ -247,7 +247,7 @@ def _kernels(
     strange = [what for what in of_kind if record.invocations[what].signature not in elsewhere]
     found: dict[str, KernelRows] = {}
     for target, table in TARGETS.items():
-        one, rows = trained[model.kind].of(target), judged.tables[table]
+        one, rows = trained[model.kind].of(target), held_out.tables[table]
         rows = rows.where(np.isin(rows.what, strange))
         if one is None or not len(rows):
             continue
@@ -260,7 +260,7 @@ def _kernels(
             predicted, observed = _alone_ms(known, board, calls, of_row, clocks, rows, logarithm), rows.value
         else:
             idle = total_mw(known, set(known.nodes), board)[rows.configuration]
-            own_idle = total_mw(judged, set(judged.nodes), board)[rows.configuration]
+            own_idle = total_mw(held_out, set(held_out.nodes), board)[rows.configuration]
             predicted, observed = (idle + np.exp(logarithm)) / 1e3, (own_idle + np.maximum(rows.value, 0.0)) / 1e3
         own = np.array([call.signature in familiar for call in calls])[of_row]
         plain = _plain(record, known, of_kind, table, rows, options)
@@ -279,7 +279,7 @@ def _plain(
     known: Measurements,
     of_kind: Sequence[int],
     table: str,
-    judged: MeasurementRows,
+    held_out: MeasurementRows,
     options: TrainingOptions,
 ) -> NDArray[np.float64]:
     rows = known.tables[table]
@@ -293,7 +293,7 @@ def _plain(
     labels = rows.value
     if table == TARGETS["power"]:
         labels = total_mw(known, set(known.nodes), record.described)[rows.configuration] + np.maximum(labels, 0.0)
-    return plain_model(features(rows), labels, options.most_rounds, options.threads, options.seed)(features(judged))
+    return plain_model(features(rows), labels, options.most_rounds, options.threads, options.seed)(features(held_out))
 
 
 def _alone_ms(
@@ -310,9 +310,9 @@ def _alone_ms(
     return np.asarray(np.maximum(in_stream - gap_ms, _LEAST_OF_TIMED * in_stream) + timing_ms)
 
 
-def _network(judged: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
+def _network(held_out: Measurements, what: int, surfaces: Mapping[Method, Surface], table: str) -> list[NetworkRows]:
     latency, power = (
-        middle(rows.where(rows.what == what)) for rows in (judged.tables[f"{table}_ms"], judged.tables[f"{table}_mw"])
+        middle(rows.where(rows.what == what)) for rows in (held_out.tables[f"{table}_ms"], held_out.tables[f"{table}_mw"])
     )
     if not len(latency):
         return []

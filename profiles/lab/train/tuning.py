@@ -89,7 +89,7 @@ def problem_of(measurements: Measurements, kind: str, target: str, seed: int, co
     return TuningProblem(table, tuple(folds))
 
 
-def judge(
+def cross_validate(
     problem: TuningProblem, recipe: Recipe, threads: int, seed: int, first: int, told: Callable[[float, int], None]
 ) -> tuple[float, float]:
     """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
@@ -227,7 +227,7 @@ def run_share(share: StudyShare) -> None:
                 raise optuna.TrialPruned
 
         recipe = search.space.suggested(trial)
-        error, leaves = judge(problem, recipe, search.threads, search.seed, search.space.rounds[0], told)
+        error, leaves = cross_validate(problem, recipe, search.threads, search.seed, search.space.rounds[0], told)
         trial.set_user_attr("leaves", leaves)
         return error
 

@@ -94,7 +94,7 @@ class Behaviour:
             )
         return row
 
-    def felt(
+    def conditions(
         self,
         work: CodePass,
         clocks: Clocks,

@@ -219,9 +219,13 @@ class Silicon:
                 if not len(running):
                     continue
                 own, at = local[rows[running]], clocks.take(running)
-                felt = self._behaviour.felt(work.rows(own), at, calls, own, replace(around, bytes_s=others[running]))
-                part = felt.work
-                busy = felt.longer * seconds(part, felt.clocks, self.chip, self.variation, cold=cold, supply=felt.supply)
+                conditions = self._behaviour.conditions(
+                    work.rows(own), at, calls, own, replace(around, bytes_s=others[running])
+                )
+                part = conditions.work
+                busy = conditions.longer * seconds(
+                    part, conditions.clocks, self.chip, self.variation, cold=cold, supply=conditions.supply
+                )
                 for domain, joules in pass_energy_j(part, busy, at, self.chip, self.variation, cold=cold).items():
                     energy[domain][running] += joules
                 total.seconds[running] += busy + np.where(total.launches[running] > 0, gap[running], 0.0)

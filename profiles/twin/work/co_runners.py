@@ -70,7 +70,7 @@ class CoRunners:
     def leave(self, runner: CoRunner) -> None:
         self._runners = [other for other in self._runners if other is not runner]
 
-    def look(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         if self._runners or self._loads:
             clocks = self._clocks()
             self._loads = [runner.load(now, clocks) for runner in self._runners]

@@ -82,9 +82,9 @@ class ReadSensors:
         self._samples: dict[str, TimedValue[float]] = {}
         self._energy_mj = 0.0
         self._zones: Mapping[str, int] = {}
-        self.look()
+        self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Read what is due."""
         now_s = self._clock.monotonic()
         if now_s - self._read_s < _READ_S:
@@ -251,12 +251,12 @@ class VirtualDaemon:
         while (due_s := self._tended_s + self.controller.tend_in_s) <= moment_s:
             self.clock.now = max(self.clock.now, due_s)
             self._tended_s = self.clock.now
-            self.sensors.look()
+            self.sensors.sample()
             self.board_service.tend()
             self.files.written.clear()
             await self._settle()
         self.clock.now = max(self.clock.now, moment_s)
-        self.sensors.look()
+        self.sensors.sample()
         await self._settle()
 
     async def _settle(self) -> None:

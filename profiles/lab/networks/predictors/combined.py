@@ -94,15 +94,15 @@ class RandomSearch:
         rng = np.random.default_rng(self._seed)
         names = sorted({sample.name for sample in samples})
         held = set(rng.permutation(names)[: round(_HELD * len(names))])
-        learnt, judged = ([one for one in samples if (one.name in held) == inside] for inside in (False, True))
-        wanted = np.array([list(one.values.values()) for one in judged])
+        learnt, held_out = ([one for one in samples if (one.name in held) == inside] for inside in (False, True))
+        wanted = np.array([list(one.values.values()) for one in held_out])
         best: Mapping[str, float] = {}
         least, tried, began = np.inf, 0, self._now()
-        while space and judged and (not tried or self._now() - began < self._seconds):
+        while space and held_out and (not tried or self._now() - began < self._seconds):
             settings = {name: rng.choice(values).item() for name, values in space.items()}
             one = set_to(self._make(), settings)
             one.fit(learnt, told)
-            error = float(np.abs(np.log(one.predict(judged) / wanted)).mean())
+            error = float(np.abs(np.log(one.predict(held_out) / wanted)).mean())
             tried += 1
             if error < least:
                 least, best = error, settings

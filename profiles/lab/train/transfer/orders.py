@@ -92,7 +92,7 @@ def orders_compared(
         for count in range(max(counts) + 1):
             at, configuration, uncertainty = order(seen)
             if count in counts:
-                found.setdefault((name, count), []).append((uncertainty, *_judged(surfaces, seen, truths)))
+                found.setdefault((name, count), []).append((uncertainty, *_scores(surfaces, seen, truths)))
             seen[at].append(_observed(meter, networks[at], configuration, device.energy_rails))
             progress(number * (max(counts) + 1) + count, len(orders) * (max(counts) + 1), f"{name}, {count} observations")
     progress(1, 1, "done")
@@ -119,7 +119,7 @@ def _observed(meter: Meter, network: Network, configuration: FrequencyConfigurat
     return Observation(configuration, latency_ms, float(sum(found[rail][0] for rail in rails)), frames=_STEADY)
 
 
-def _judged(
+def _scores(
     surfaces: Sequence[Surface], seen: Sequence[Sequence[Observation]], truths: Sequence[Surface]
 ) -> tuple[float, float]:
     errors, excess = [], []
@@ -131,7 +131,7 @@ def _judged(
         for factor in _DEADLINES:
             deadline_ms = factor * float(true.latency_ms.min())
             within = now.latency_ms <= deadline_ms
-            wish = np.where(within, now.energy_mj, np.inf) if within.any() else now.latency_ms
+            objective = np.where(within, now.energy_mj, np.inf) if within.any() else now.latency_ms
             best = float(true.energy_mj[true.latency_ms <= deadline_ms].min())
-            excess.append(max(float(true.energy_mj.ravel()[int(wish.argmin())]) / best - 1, 0.0))
+            excess.append(max(float(true.energy_mj.ravel()[int(objective.argmin())]) / best - 1, 0.0))
     return float(np.mean(errors)), float(np.mean(excess))

@@ -102,7 +102,7 @@ class SimulatedGpu:
         self._idle_zero = bool(section.get("idle_zero"))
         self._low_khz = 0
         self._high_khz: int | None = None
-        self._wish = float(clock.requested)
+        self._followed_hz = float(clock.requested)
         self._user_hz: int | None = None
         self._turn = threading.Lock()
 
@@ -132,7 +132,7 @@ class SimulatedGpu:
         if follow is None:
             return False
         low, high = self.limits
-        self._wish = follow(Utilization(load, self.clock.requested, low, high))
+        self._followed_hz = follow(Utilization(load, self.clock.requested, low, high))
         return self._update() > 0
 
     def _update(self) -> float:
@@ -141,7 +141,7 @@ class SimulatedGpu:
         elif self.governor == "userspace":
             wanted = self.clock.requested if self._user_hz is None else self._user_hz
         else:
-            wanted = self._wish
+            wanted = self._followed_hz
         return self.clock.request(self._round(wanted))
 
     def _round(self, wanted: float) -> int:
@@ -156,7 +156,7 @@ class SimulatedGpu:
             return 0.0
         self.governor = name
         self._user_hz = None
-        self._wish = float(self.clock.requested)
+        self._followed_hz = float(self.clock.requested)
         return self._update()
 
     def _set_low(self, text: str) -> float:

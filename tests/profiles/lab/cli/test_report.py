@@ -146,19 +146,19 @@ def test_parts_of_an_only_board_know_nothing_of_what_they_are_judged_by(tmp_path
     record = Measurements.load(collected(tmp_path, (4,)))
     parts = parts_of(record, record.nodes)
     assert sorted(what for part in parts for what in part.networks) == list(range(len(record.networks)))
-    random, judged = set(range(len(record.invocations))), set[int]()
+    random, held_out = set(range(len(record.invocations))), set[int]()
     for network in record.networks:
         own = {launch.signature for launch in network.launches}
         random -= {what for what in random if record.invocations[what].signature in own}
     for part in parts:
-        known, left = (set(each.tables["kernel_ms"].what.tolist()) for each in (part.known, part.judged))
+        known, left = (set(each.tables["kernel_ms"].what.tolist()) for each in (part.known, part.held_out))
         assert left and not known & left
         kept = [network for what, network in enumerate(record.networks) if what not in part.networks]
         shared = {launch.signature for network in kept for launch in network.launches}
         assert not {record.invocations[what].signature for what in left} & shared
         assert not set(part.known.tables["network_ms"].what.tolist()) & set(part.networks)
-        judged |= left & random
-    assert judged == random & set(record.tables["kernel_ms"].what.tolist())
+        held_out |= left & random
+    assert held_out == random & set(record.tables["kernel_ms"].what.tolist())
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_a_random_kernel_that_trained_on_another_board_is_not_judged(record: Pat
     relus = {number for number, kernel in enumerate(measured.invocations) if kernel.kind == "relu"}
     random = [number for number in relus if measured.invocations[number].signature not in of_networks]
 
-    def judged(elsewhere: bool) -> int:
+    def held_out(elsewhere: bool) -> int:
         tables = dict(measured.tables)
         for name in ("kernel_ms", "kernel_mw"):
             rows = tables[name].where(np.isin(tables[name].what, list(relus)))
@@ -233,7 +233,7 @@ def test_a_random_kernel_that_trained_on_another_board_is_not_judged(record: Pat
         found = rotate(replace(measured, networks=(), tables=tables), [1], options, lambda *step: None)
         return sum(len(rows.own) for (_, target), rows in found.kernels.items() if target == "time")
 
-    assert judged(elsewhere=False) > 0 and judged(elsewhere=True) == 0
+    assert held_out(elsewhere=False) > 0 and held_out(elsewhere=True) == 0
 
 
 def test_several_boards_are_collected_into_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
