@@ -104,8 +104,8 @@ def plan_simulated(
     board = load_board(board_name)
     networks = [reference_network(network) for network in reference_names()]
     others = trained_networks()
-    evaluated = [*left_out_networks(), *calibrating_networks()]
-    variations = Variations([*networks, *others], seed, MANY, without=evaluated)
+    evaluation_networks = [*left_out_networks(), *calibrating_networks()]
+    variations = Variations([*networks, *others], seed, MANY, without=evaluation_networks)
 
     def some(kind: str, count: int) -> Sequence[KernelInvocation]:
         progress(KINDS.index(kind), len(KINDS), f"choosing kernels: {kind}")
