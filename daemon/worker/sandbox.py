@@ -43,7 +43,7 @@ def confine(
     already without privileges; later threads and processes are refused.
 
     Returns:
-        Optional walls in place.
+        Optional confinement in place.
 
     Raises:
         OSError: the kernel refused, or no candidate is free; the caller must not go on.
