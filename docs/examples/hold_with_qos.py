@@ -18,7 +18,7 @@ FPS = 30.0
 
 def infer() -> None:
     """Stand-in for the network and the wait for its result; with PyTorch, ``qos.frame`` waits for the GPU."""
-    time.sleep(0.002)
+    time.sleep(0.020)
 
 
 model, shape, target = sys.argv[1:4]
