@@ -57,6 +57,7 @@ def run(command: str, folder: Path) -> str:
 def test_every_command_of_the_walk_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "profiles").symlink_to(ROOT / "profiles")
     serve, *rest = commands()
     assert serve.startswith(GOES_ON[0])
     said: dict[str, str] = {}
