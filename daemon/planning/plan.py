@@ -375,12 +375,14 @@ class _Planner:
         best = f"{self.target.best.capitalize()} {self._merit()}"
         considered = int(self.permitted.sum())
         if not self.requirements:
-            return f"{best} of {considered} configurations."
+            return f"{best} of {considered:,} configurations."
         names = [str(bound) for bound in self.requirements]
         if self.fps:
             names[-1] = f"an inference within the period of {1e3 / self.fps:.4g} ms"
         sure = f", with {self.confidence:g} confidence" if self.confidence is not None else ""
-        reason = f"{best} of the {int(attaining.sum())} configurations, of {considered}, with {' and '.join(names)}{sure}."
+        among = int(attaining.sum())
+        share = f"all {considered:,}" if among == considered else f"the {among:,} (of {considered:,})"
+        reason = f"{best} of {share} configurations with {' and '.join(names)}{sure}."
         attained = objective[attaining].min()
         for position, name in enumerate(names):
             others = self.permitted.copy()
