@@ -12,6 +12,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Number and noun, such as ``1 launch`` or ``1,204 launches``."""
+    plural = f"{noun}es" if noun.endswith(("ch", "sh", "s", "x")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 _SYSTEM_PACKAGES = {"plot": "python3-matplotlib", "notebook": "python3-pandas"}
 
 

@@ -28,7 +28,7 @@ from ...kernels.kinds import GATES, is_fused
 from ...kernels.network import Network
 from ...kernels.rewriting.fusion import fuse
 from ...kernels.surface import Guess, Surface
-from ...kernels.text import printable
+from ...kernels.text import counted, printable
 from ...kernels.units import AXES, METHODS
 from .. import arguments
 from ..errors import InputError, UsageError
@@ -271,11 +271,11 @@ def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> 
         share = sum(guess.time_share for guess in modelled)
         yield f"guessed, for want of kernels like them in the profile: {share:.1%} of the GPU's time at the top clocks"
     for guess in modelled[:_GUESSES]:
-        yield printable(f"  {guess.kind}, {guess.why} ({guess.launches} launches, {guess.time_share:.1%})")
+        yield printable(f"  {guess.kind}, {guess.why} ({counted(guess.launches, 'launch')}, {guess.time_share:.1%})")
     if len(modelled) > _GUESSES:
         yield f"  and {len(modelled) - _GUESSES} more; --json has all"
     for kind in unmodelled_kinds(network, cost.model_for):
-        part = f"{kind.launches} launches, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
+        part = f"{counted(kind.launches, 'launch')}, {kind.flops_share:.1%} of FLOPs, {kind.bytes_share:.1%} of bytes"
         how = "taken for the products it is made of, step by step" if kind.kind in GATES else "bounded by the roofline"
         yield f"no model for {printable(kind.kind)} ({part}): {how}"
     served = {launch.kind: cost.model_for(launch) for launch in network.launches if is_fused(launch.kind)}

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...kernels.text import printable
+from ...kernels.text import counted, printable
 from ...kernels.units import CLOCKS, KHZ_PER_MHZ, mhz, mhz_text
 from .. import arguments
 from ..errors import UsageError
@@ -151,7 +151,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"requested  {output.clocks(applied['requested'], applied.get('governed', ()))}"
             yield f"accepted   {output.clocks(applied['accepted'], applied.get('governed', ()))}"
         yield f"because    {applied['reason']}"
-        yield f"changes    {status['changes']['count']} of the clocks, {status['changes']['total_ms']:.0f} ms in all"
+        changes = status["changes"]
+        yield f"changes    {changes['count']}, {changes['total_ms']:.0f} ms in total"
     rails = ", ".join(f"{name} {power / 1e3:.2f} W" for name, power in status["rails_mw"].items())
     yield f"power      {output.power(status['rails_mw'], status['energy_rails'])}; {rails or 'no rail can be read'}"
     hottest = sorted(status["temperatures_mc"].items(), key=lambda item: -item[1])
@@ -231,7 +232,7 @@ def _guessed(lease: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"     guessed: {lease['predicted']['guessed_share']:.0%} of the GPU's time"
     for guess in guesses:
-        part = f"{guess['launches']} launches, {guess['time_share']:.1%} at the top clocks"
+        part = f"{counted(guess['launches'], 'launch')}, {guess['time_share']:.1%} at the top clocks"
         yield f"       {guess['kind']}, {guess['why']} ({part})"
     if more := lease["guessed_more"]:
         yield f"       and {more} more"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetdvfs.kernels.text import needing, printable
+from jetdvfs.kernels.text import counted, needing, printable
 
 
 @pytest.mark.parametrize("text", ["resnet18", "caméra 1", "カメラ", "a b", ""])
@@ -23,6 +23,10 @@ def test_what_is_made_of_letters_stays_as_it_is(text: str) -> None:
 )
 def test_what_is_no_letter_becomes_a_question_mark(letter: str) -> None:
     assert printable(f"a{letter}b") == "a?b"
+
+
+def test_a_count_takes_the_plural_and_groups_digits() -> None:
+    assert [counted(1, "launch"), counted(1204, "launch"), counted(0, "frame")] == ["1 launch", "1,204 launches", "0 frames"]
 
 
 @given(st.text())

@@ -64,7 +64,7 @@ def test_a_recurrent_layer_is_named_and_said_to_be_taken_for_its_products(
     listed = written(tmp_path / "listener.json", network(conv2d(32), recurrent()))
     said = out_of(capsys, "plan", listed, "--target", "min-energy")
     assert "(lstm, no model)" in said
-    assert "no model for lstm (1 launches, " in said and "taken for the products it is made of, step by step" in said
+    assert "no model for lstm (1 launch, " in said and "taken for the products it is made of, step by step" in said
 
 
 @pytest.mark.parametrize("verb", [("predict",), ("plan", "--target", "min-energy"), ("predict", "--explain")])
