@@ -80,7 +80,7 @@ _MOST_LISTED = 32
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", choices=(*_NAMELESS, *_NAMED), help="descriptions instead of the running board")
+    parser.add_argument("action", nargs="?", choices=(*_NAMELESS, *_NAMED), help="instead of showing the running board")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the description to show, or the power mode (or its ID)")
     parser.add_argument("--dry-run", action="store_true", help="with mode and unlock: print the changes, make none")
     arguments.add_root(parser)
@@ -89,25 +89,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.what in _NAMED) != (args.name is not None):
+    if (args.action in _NAMED) != (args.name is not None):
         args.parser.error("board show and board mode take a NAME, the other forms take none")
-    if args.dry_run and args.what not in ("mode", "unlock"):
+    if args.dry_run and args.action not in ("mode", "unlock"):
         args.parser.error("--dry-run goes with board mode and board unlock only")
-    if args.what == "list":
+    if args.action == "list":
         boards = described_boards()
         shown: Any = [{"name": board.name, "title": board.title, **_sections(board)} for board in boards]
-        lines = [f"{board.name:16} {board.title:32} {_sections_text(board)}" for board in boards]
-    elif args.what == "show":
+        names, titles = (max(map(len, texts)) for texts in zip(*((board.name, board.title) for board in boards), strict=True))
+        lines = [f"{board.name:{names}}  {board.title:{titles}}  {_sections_text(board)}" for board in boards]
+    elif args.action == "show":
         board = load_board(args.name)
         shown, lines = {**board.raw, "status": {**board.marks, **_sections(board)}}, list(_describe(board))
-    elif args.what == "matrix":
+    elif args.action == "matrix":
         boards = described_boards()
         shown, lines = matrix(boards), list(markdown(boards))
-    elif args.what == "modes":
+    elif args.action == "modes":
         shown, lines = list_modes(str(args.root))
-    elif args.what == "mode":
+    elif args.action == "mode":
         shown, lines = switch_mode(str(args.root), args.name, dry_run=args.dry_run)
-    elif args.what == "unlock":
+    elif args.action == "unlock":
         writes = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock()).unlock_memory(dry_run=args.dry_run)
         shown = [write._asdict() for write in writes]
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
@@ -152,7 +153,7 @@ def _describe(board: BoardDescription) -> Iterable[str]:
         yield f"its simulated board was calibrated on: {calibrated_on}"
     yield from (f"read in: {source}" for source in board.sources)
     if board.sibling:
-        yield f"missing values are those of {board.sibling}"
+        yield f"inherited from {board.sibling}, except where its file differs"
     yield "how much of it is known:"
     for section, mark in _sections(board).items():
         parts = {name: of for name, of in board.marks.items() if name.startswith(f"{section}.")}
@@ -208,7 +209,7 @@ def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
 def _report(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"{shown['title']} ({shown['board']})"
     software = f"JetPack {shown['jetpack'] or '?'}, L4T {shown['l4t'] or '?'}, kernel {shown['kernel'] or '?'}"
-    yield f"says it is {shown['model'] or 'unnamed'}; {software}"
+    yield f"device tree: {shown['model'] or 'no model'}; {software}"
     if shown["module"]:
         yield f"module {shown['module']} (jetson-stats)"
     if shown["mode"]:

@@ -95,7 +95,7 @@ def test_a_sibling_is_told_by_its_device_tree_and_says_what_is_assumed(
     assert board.sibling in list_boards() and board.sources
     assert main(["board", "show", name]) == 0
     shown = capsys.readouterr().out
-    assert f"missing values are those of {board.sibling}" in shown and f"read in: {board.sources[0]}" in shown
+    assert f"inherited from {board.sibling}, except where its file differs" in shown and f"read in: {board.sources[0]}" in shown
 
 
 def test_a_module_on_a_carrier_of_another_make_is_that_of_the_developer_kit() -> None:
