@@ -137,7 +137,7 @@ def _next(args: argparse.Namespace, first: Candidate, plan: SetupPlan, installed
     served = (
         "the daemon takes the profile when it starts again: sudo systemctl restart jetdvfsd"
         if args.into is None
-        else f"where the daemon looks for profiles, sudo jetdvfs profile install {profile} puts it"
+        else f"sudo jetdvfs profile install {profile} installs it for the daemon"
     )
     if args.trtexec is None:
         inputs = " ".join(f"--input {spec}" for spec in (args.inputs or ["x".join(map(str, first.inputs[0].shape))]))
