@@ -467,9 +467,9 @@ class Controller:
             self._said.say(logging.INFO, text, fields(GIVEN_BACK))
         if report.left and not report.failed:
             self._left = f"left to other programs, which have set them since the last lease began: {', '.join(report.clocks)}"
-            log.warning("the board is given back; %s", self._left, extra=fields(GIVEN_BACK, reason="; ".join(report.left)))
+            log.warning("clocks restored; %s", self._left, extra=fields(GIVEN_BACK, reason="; ".join(report.left)))
         elif report.restored and not report.failed:
-            log.info("the board is as it was found", extra=fields(GIVEN_BACK))
+            log.info("every clock is back at its baseline", extra=fields(GIVEN_BACK))
         return report
 
     def _requested(self) -> FrequencyConfiguration:

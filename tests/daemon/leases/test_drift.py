@@ -399,8 +399,8 @@ def test_clocks_that_others_pinned_meanwhile_are_left_to_them_all_three_and_name
     (note,) = [note for note in held.controller.notes if note.startswith("left to other programs")]
     assert all(clock in note for clock in ("CPU clock", "GPU clock", "memory clock"))
     said = [record.getMessage() for record in caplog.records]
-    assert "the board is as it was found" not in said
-    assert any(text.startswith("the board is given back; left to other programs") for text in said)
+    assert "every clock is back at its baseline" not in said
+    assert any(text.startswith("clocks restored; left to other programs") for text in said)
     assert f"{EMC}/rate: left at 1600000000, which another program set" in said
     held.controller.hold(Holder("somebody", 1, 0, "app"), LeasePlan(HELD), "test")
     assert not [note for note in held.controller.notes if note.startswith("left to other programs")]
@@ -412,7 +412,7 @@ def test_clocks_that_others_put_back_as_they_were_found_are_as_found(held: Held,
     held.tick(2 * FIRST_WAIT_S)
     held.controller.release(held.lease)
     assert held.kernel.store[f"{EMC}/mrq_rate_locked"] == "0"
-    assert "the board is as it was found" in [record.getMessage() for record in caplog.records]
+    assert "every clock is back at its baseline" in [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("set_again", [False, True])
