@@ -107,6 +107,7 @@ def test_a_memory_clock_that_jetson_clocks_locked_past_its_limits_is_held_all_th
         assert eventually(lambda: (board.read(f"{EMC}/mrq_rate_locked"), board.read(f"{EMC}/rate")) == ("1", str(top_hz)))
 
 
+@pytest.mark.slow
 def test_a_target_is_planned_again_for_a_clock_that_does_not_follow(tmp_path: Path) -> None:
     with board_in(tmp_path, "orin-nano-8gb") as (board, daemon), daemon.client() as client:
         network = client.load(MODEL, IMAGE)
@@ -126,6 +127,7 @@ def test_a_target_is_planned_again_for_a_clock_that_does_not_follow(tmp_path: Pa
         assert again.plan is not None and again.plan["choice"]["configuration"] == free.plan["choice"]["configuration"]
 
 
+@pytest.mark.slow
 def test_a_clock_that_stops_following_while_held_has_its_lease_planned_again(tmp_path: Path) -> None:
     with board_in(tmp_path, "orin-nano-8gb") as (board, daemon), daemon.client() as client:
         lease = client.hold(client.load(MODEL, IMAGE), "min-energy", fps=15)

@@ -124,6 +124,7 @@ LOW = (("min-energy", 10.0), ("latency_ms=100", 5.0), ("power_mw=4000", None))  
 TARGETS = (("min-energy", None), *LOW)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_neither_camera_nor_control_loop_misses_a_beat_under_any_target(stage: Stage, tmp_path: Path) -> None:
     before = stage.missed()

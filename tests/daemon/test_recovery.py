@@ -52,6 +52,7 @@ def gone(path: Path) -> None:
 DAMAGES: tuple[Callable[[Path], None], ...] = (cut_short, a_fifo, a_folder, gone)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_damaged_in_any_way_every_clock_comes_back(
     board: Board, found: dict[str, str], tmp_path: Path
 ) -> None:

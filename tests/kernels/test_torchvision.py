@@ -112,6 +112,7 @@ def test_detector_is_decomposed_up_to_its_data_dependent_part(name: str) -> None
     assert any(launch.output[0] == 2 for launch in network.launches if launch.kind == "conv2d")  # two images, one batch
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_decomposition_takes_about_as_long_as_unpickling_thousands_of_records() -> None:
     taken = multiples_of_unpickling(*(functools.partial(decompose, scripted_file(name), image(1, 224)) for name in SMALLEST))

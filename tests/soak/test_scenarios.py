@@ -14,7 +14,8 @@ from jetdvfs.tests.soak import boards
 _LONGEST_S = 900
 
 
-@pytest.mark.parametrize(("first", "number"), [(0, 2), pytest.param(2, 10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "number"), [(0, 2), (2, 10)])
 def test_whatever_happens_the_board_goes_back_and_everybody_is_answered(first: int, number: int) -> None:
     if missing := boards.obstacle():
         pytest.skip(missing)

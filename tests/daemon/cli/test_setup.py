@@ -69,6 +69,7 @@ def done(stage: DemoBoard, about: list[str], tmp_path_factory: pytest.TempPathFa
     return {**json.loads(told.read_text()), "before": before, "after": clock_files(Files(stage.root), BOARD)}
 
 
+@pytest.mark.slow
 def test_a_new_board_gets_a_profile_and_its_clocks_back(done: dict[str, Any]) -> None:
     assert done["done"] and done["simulated"] and done["prior"] == PRIOR
     assert done["before"] == done["after"]
@@ -77,6 +78,7 @@ def test_a_new_board_gets_a_profile_and_its_clocks_back(done: dict[str, Any]) ->
     assert bundle.manifest.carried.observations == done["observations"] >= len(NETWORKS)
 
 
+@pytest.mark.slow
 def test_what_is_predicted_stands_beside_what_was_observed_where_nothing_was_before(done: dict[str, Any]) -> None:
     record, grid = Measurements.load(Path(done["record"])), BOARD.grid
     observed = {tuple(grid.configuration(_place(int(flat)))) for flat in record.tables["network_ms"].configuration}
@@ -87,6 +89,7 @@ def test_what_is_predicted_stands_beside_what_was_observed_where_nothing_was_bef
     assert {tuple(row["configuration"].values()) for row in done["proof"]} - observed
 
 
+@pytest.mark.slow
 def test_the_adapted_profile_is_nearer_to_the_board_than_the_one_it_was_made_of(done: dict[str, Any]) -> None:
     record = Measurements.load(Path(done["record"]))
     before = prior_of(load_bundle(PRIOR), BOARD).cost
@@ -187,6 +190,7 @@ def test_a_meter_that_dies_leaves_what_was_measured_and_the_clocks_as_they_were(
     assert clock_files(Files(stage.root), BOARD) == before
 
 
+@pytest.mark.slow
 def test_a_board_that_throttles_all_the_time_is_told_and_given_back(
     about: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

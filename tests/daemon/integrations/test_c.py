@@ -302,6 +302,7 @@ def test_strange_answers_do_no_harm(answer: bytes, told: str, holder: Path, tmp_
             assert running.process.wait(10) == 0
 
 
+@pytest.mark.slow
 def test_what_the_page_shows_compiles_and_runs(board: Board, found: dict[str, str], daemon: Daemon, tmp_path: Path) -> None:
     compiler("cc")
     compiler("c++")

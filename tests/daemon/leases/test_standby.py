@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jetdvfs.daemon.config import IdleRules
 from jetdvfs.daemon.leases.frames import FrameLog
 from jetdvfs.daemon.leases.lease import Holder, Lease
@@ -81,6 +83,7 @@ def test_clocks_fall_once_frames_stop_and_the_next_frame_brings_them_back(
     assert board.settings() == found
 
 
+@pytest.mark.slow
 def test_a_lease_may_keep_its_clocks_and_the_operator_may_turn_standby_off(board: Board, tmp_path: Path) -> None:
     with targets(board, tmp_path) as (_, client):
         lease = held(client, standby=False)

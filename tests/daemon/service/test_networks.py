@@ -184,6 +184,7 @@ def test_answers_on_the_socket_name_what_is_guessed(board: Board, found: dict[st
     assert board.settings() == found
 
 
+@pytest.mark.slow
 def test_surfaces_outlast_a_restart_and_a_damaged_one_is_made_anew(board: Board, found: dict[str, str], tmp_path: Path) -> None:
     make_bundle(tmp_path / "own")
     with Daemon(board, tmp_path, "--profile", str(tmp_path / "own")) as daemon:
@@ -235,6 +236,7 @@ def test_the_resident_process_is_small_and_loads_no_machine_learning_library(dae
         assert process.num_fds() < 16
 
 
+@pytest.mark.slow
 def test_large_networks_leave_no_memory_behind(daemon: Daemon, tmp_path: Path) -> None:
     path = tmp_path / "large.pt"
     path.write_bytes(handmade.archive(handmade.forward("for i in range(38000):", "  x = torch.relu(x)", "return x")))

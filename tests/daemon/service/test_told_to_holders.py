@@ -99,6 +99,7 @@ def test_hold_with_a_command_says_that_its_lease_was_released_and_the_command_go
     assert holding.returncode == 3 and "was ended by uid" in errors
 
 
+@pytest.mark.slow
 def test_a_target_whose_frames_do_not_come_is_said_after_ten_seconds(environment: dict[str, str], client: Client) -> None:
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "hold", "--target", "latency_ms=20", "--", "sleep", "40"]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as holding:

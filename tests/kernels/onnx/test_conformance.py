@@ -112,6 +112,7 @@ def can_be_given(case: Any) -> bool:
     return all(isinstance(value, (np.ndarray, np.generic, TensorProto)) for value in case.data_sets[0][0])
 
 
+@pytest.mark.slow
 def test_every_node_test_is_listed_as_it_runs_or_refused_by_name() -> None:
     refused: dict[str, str] = {}
     ends = set()

@@ -24,6 +24,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "name"), CASES)
 def test_large_batches_are_predicted_well_or_said_to_be_guessed(name: str, network: str) -> None:
     bundle = load_bundle(name)

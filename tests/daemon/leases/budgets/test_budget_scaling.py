@@ -88,6 +88,7 @@ def test_the_operators_ceiling_binds_a_configuration_too_and_that_is_said(board:
             assert "hotter than 45 C" in said
 
 
+@pytest.mark.slow
 def test_a_lease_without_a_frame_takes_no_other_leases_clocks_down_under_a_ceiling(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client, daemon.client() as other:
         application = Application(client, slower=1.0)

@@ -167,6 +167,7 @@ def test_another_target_is_asked_for_in_one_call(board: Board, daemon: Daemon) -
             assert board.clocks == before
 
 
+@pytest.mark.slow
 def test_a_few_new_frames_confirm_what_an_earlier_lease_or_daemon_learned(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         application = Application(client)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import FPS, Application, own, predicted, run_frames
 from jetdvfs.tests.support.verbs import on_terminal
@@ -56,6 +58,7 @@ def test_what_happens_is_told_to_whoever_watches(board: Board, daemon: Daemon) -
             assert entry["lease"] == lease.id and "30%" in entry["reason"]
 
 
+@pytest.mark.slow
 def test_a_target_that_is_kept_stays_so_whatever_is_tried_for_less(board: Board, daemon: Daemon) -> None:
     with daemon.client() as client:
         application = Application(client, slower=1.0)

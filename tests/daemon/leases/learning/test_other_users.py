@@ -41,7 +41,8 @@ def choice(client: Client, target: str) -> dict[str, Any]:
     return {name: found["configuration"][name] for name in ("gpu_hz", "emc_hz")}
 
 
-@pytest.mark.parametrize("factor", [0.4, pytest.param(2.5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.4, 2.5])
 def test_reports_of_one_user_leave_the_plans_and_holds_of_all_others_as_they_were(
     clients: dict[int, Client], factor: float
 ) -> None:

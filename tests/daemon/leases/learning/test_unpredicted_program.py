@@ -48,6 +48,7 @@ def _took_ms(clocks: FrequencyConfiguration) -> float:
     return latency_ms(clocks.cpu_khz / 1e3, clocks.gpu_hz / 1e6)
 
 
+@pytest.mark.slow
 def test_it_begins_at_the_highest_clocks_and_tries_only_what_keeps_the_target(
     table: MeasuredTable, board: Board, tmp_path: Path
 ) -> None:

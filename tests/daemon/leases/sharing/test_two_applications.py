@@ -51,6 +51,7 @@ def run_both(
         return one.result(), other.result()
 
 
+@pytest.mark.slow
 def test_two_that_alone_fit_lower_clocks_get_clocks_at_which_both_keep_their_targets(
     board: Board, daemon: Daemon, network: Network
 ) -> None:

@@ -37,6 +37,7 @@ def found(strange: Path) -> Any:
     return json.loads(printed.getvalue())
 
 
+@pytest.mark.slow
 def test_boards_are_the_first_that_the_profile_was_not_trained_on(found: Any) -> None:
     trained = read_manifest(resolve_bundle("agx-xavier-sim")).nodes
     nodes = [node for node in range(100) if node not in trained][:2]

@@ -118,6 +118,7 @@ def test_one_figure_alone_is_printed_without_training_anything(record: Path, cap
     assert "Anderson-Darling" in said.out and "alexnet power" in said.out
 
 
+@pytest.mark.slow
 def test_a_record_of_one_board_says_which_tables_need_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, record = tmp_path / "one.html", collected(tmp_path, (4,))
     assert main(["paper", "report", str(record), "--only", "figure-5", "--out", str(page)]) == 3

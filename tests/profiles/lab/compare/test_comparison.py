@@ -87,6 +87,7 @@ def compared_once() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_once")
 def test_without_measurements_the_published_table_is_still_compared(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["silicon", "comparison", "--data", str(nothing), "--json"]) == 0

@@ -420,6 +420,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredModel]:
     return found
 
 
+@pytest.mark.slow
 def test_the_processor_is_measured_from_end_to_end_and_an_interrupted_campaign_goes_on(
     models: list[MeasuredModel], tmp_path: Path
 ) -> None:

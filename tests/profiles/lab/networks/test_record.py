@@ -101,6 +101,7 @@ class CountingMeter:
         return [RecordRow("nothing", (1.0, 1.0, 1.0, 1.0), {"launches": float(len(network.launches))})]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="makes the networks")
@@ -119,6 +120,7 @@ def test_a_campaign_goes_on_where_it_stopped_and_names_what_it_left_out(tmp_path
         measure_networks(tmp_path, CountingMeter(), 4, ("transformers",))
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_networks_that_are_made_beside_the_measured_one_are_the_same_and_their_files_go(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="makes the networks")

@@ -61,6 +61,7 @@ def test_what_validates_is_of_networks_and_boards_that_did_not_train(record: Pat
         assert not set(problem.table.kernel[training]) & set(problem.table.kernel[held])
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_ended_and_its_recipes_train_models(record: Path, client: Any, tmp_path: Path) -> None:
     first = search(record, client, tmp_path, 2)
     assert {found.trials for found in first.models["conv2d"].values()} == {2}

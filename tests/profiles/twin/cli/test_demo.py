@@ -22,8 +22,7 @@ from jetdvfs.profiles.twin.cli.demo import DemoRun, applied_plan, clock_files, o
 from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, VirtualClock, fake_board
 
-# Where there is FUSE, the demonstration on a plain folder is told apart by its backend alone.
-BACKENDS = ["fuse", "folder" if fuse.missing() else pytest.param("folder", marks=pytest.mark.slow)]
+BACKENDS = [pytest.param(name, marks=pytest.mark.slow) for name in ("fuse", "folder")]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
