@@ -11,10 +11,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-import yaml
+
+if TYPE_CHECKING:  # loaded on use: workers read no YAML
+    import yaml
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str | int, ...]
@@ -23,6 +25,7 @@ Place: TypeAlias = tuple[str | int, ...]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, description="a whole number that is not negative")]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0, description="a positive whole number")]
 NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, description="a number that is not negative")]
+Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
 
 _DEEPEST = 100
@@ -69,6 +72,8 @@ def read_file(path: Path, form: type[T], called: str, renewed: Callable[[Any], A
 
 def load_yaml(text: str) -> Any:
     """Content of a YAML document. Raises DocumentError, also beyond 100 levels."""
+    import yaml
+
     try:
         if len(text) > _LOOKED_INTO:
             _refuse_depth(text)
@@ -89,6 +94,8 @@ def load_yaml(text: str) -> Any:
 
 
 def _refuse_depth(text: str) -> None:
+    import yaml
+
     depth = 0
     for event in yaml.parse(text, Loader=_yaml_loader()):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -108,6 +115,8 @@ def _refuse_circle(document: Any, around: set[int], sound: set[int]) -> None:
 
 def repeated_members(text: str) -> Iterator[tuple[Place, int]]:
     """Repeated members and their lines; the last one counts."""
+    import yaml
+
     ways: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_yaml_loader()))]
     been: set[int] = set()
     while ways:
@@ -176,6 +185,8 @@ def dotted(at: Place) -> str:
 
 def line_of(text: str, at: Place) -> int:
     """Line of a member in a YAML document, from 1; of a missing one, its parent's."""
+    import yaml
+
     node, line = yaml.compose(text, Loader=_yaml_loader()), 0
     for key in at:
         members: dict[Any, tuple[Any, Any]] = {}
@@ -191,6 +202,8 @@ def line_of(text: str, at: Place) -> int:
 
 
 def _yaml_loader() -> Any:
+    import yaml
+
     # libyaml's loader is ten times as fast, and not available everywhere.
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -20,8 +20,7 @@ from ...kernels.execution import Phase
 from ...kernels.grid import FrequencyGrid
 from ...kernels.heat import DIE_RANGE_C, Heat
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
-from ...profiles.bundle.identity import Sha256
-from ...profiles.documents import Count, DocumentError, Positive, convert, load_json
+from ...profiles.documents import Count, DocumentError, Positive, Sha256, convert, load_json
 from .framing import MESSAGE_CHARACTERS
 
 NAME_CHARACTERS = 256

@@ -27,6 +27,7 @@ from .framing import Task
 from .sandbox import ResourceLimits
 
 # Modules loaded on use, when the child may not read them any more.
+_BOARDS_READER = "yaml"
 _NEEDED_LATER = ("difflib", "encodings.ascii", "encodings.cp437", "encodings.latin_1", "encodings.utf_8", "mmap")
 
 # Shows the reader its memory use.
@@ -145,6 +146,8 @@ def _sweeper(pool: Executor | None, _: Sequence[Path]) -> _Job:
     from ...profiles.bundle.tables import TableCache
     from .packing import packed_surface, unpacked_network
 
+    importlib.import_module(_BOARDS_READER)
+
     def job(work: _Work) -> tuple[Any, bytes]:
         bundle, cache, boards = work.folders
         network = unpacked_network(work.payload)
@@ -165,6 +168,7 @@ def _preparer(_: Executor | None, folders: Sequence[Path]) -> _Job:
     from ...profiles.bundle.tables import TableCache
     from . import answers
 
+    importlib.import_module(_BOARDS_READER)
     if any(path.name.endswith(TREELITE_SUFFIX) for path in folders[0].iterdir()):  # half of the start of this process
         with contextlib.suppress(ImportError):  # a message then names it as missing
             importlib.import_module("treelite")

@@ -17,14 +17,13 @@ from ...kernels.grid import FrequencyGrid
 from ...kernels.text import printable
 from ..board import BOARDS_DIR, BoardDescription, load_board
 from ..device import Device
-from ..documents import DocumentError, convert, load_json
+from ..documents import DocumentError, Sha256, convert, load_json
 from ..errors import BundleError, ProfilesError
 from .reading import MANIFEST, read_file
 
 FORMAT_VERSION = 3
 BundleName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,80}\Z", description="a plain name")]
 FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z", description="a plain file name")]
-Sha256: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="a SHA-256 digest")]
 
 _NO_MODELS = ("board.npz", "host.json")
 

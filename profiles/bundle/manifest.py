@@ -20,10 +20,10 @@ from ...kernels.heat import Heat
 from ...kernels.surface import Tail, Tails
 from ..board import BOARDS_DIR, load_board
 from ..device import Device, MeasuredDevice
-from ..documents import Count, DocumentError, NotNegative, convert
+from ..documents import Count, DocumentError, NotNegative, Sha256, convert
 from ..errors import BundleError
 from .carried_profile import CarriedOrigin
-from .identity import FORMAT_VERSION, BundleName, FileName, Sha256, check_format, printable_document
+from .identity import FORMAT_VERSION, BundleName, FileName, check_format, printable_document
 
 UNSEEN_NETWORK = "unseen_network"
 """Evaluation on held-out networks of the only measured board."""
