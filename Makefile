@@ -1,5 +1,5 @@
 # make demo   set up and show the whole product on a simulated board
-# make test   set up, run the tests on JOBS cores (or those of TESTS=FOLDERS) without the slow ones, after make lint
+# make test   set up, run the tests on JOBS cores without the slow ones, after make lint; those of TESTS=FOLDERS alone
 # make test-slow   the slow tests: training, many seeds, hundreds of megabytes
 # make test-tools  the tests of zoo, soak and fuzz themselves; where they are as last passed, .ci/run leaves them out
 # make bench  timing figures, as ratios measured side by side
@@ -55,7 +55,7 @@ demo: $(VENV)/.demo
 
 # A test runs whatever its types are, and what failed stands last.
 test: $(VENV)/.test
-	@lint=0; $(MAKE) --no-print-directory lint || lint=$$?; \
+	@lint=0; $(if $(TESTS),,$(MAKE) --no-print-directory lint || lint=$$?;) \
 	$(BIN)/python -m pytest $(SPREAD) -m '$(QUICK)' $(TESTS) || exit 1; \
 	[ $$lint = 0 ] || { echo "make lint failed: see above the tests"; exit 1; }
 
