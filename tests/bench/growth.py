@@ -14,8 +14,9 @@ import os
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -60,9 +61,9 @@ class Growth:
         return float(slope)
 
 
-def measured(name: str, unit: str, cases: Iterator[tuple[int, Work]], repeats: int) -> Growth:
+def measured(name: str, unit: str, cases: Mapping[int, Work], repeats: int) -> Growth:
     sizes, ms, peak_mb = [], [], []
-    for size, work in cases:
+    for size, work in cases.items():
         work()
         took = []
         for _ in range(repeats):
@@ -137,40 +138,21 @@ def remembered(folder: Path, programs: int) -> Work:
 def growths(folder: Path, repeats: int) -> Iterator[Growth]:
     xavier, thor = load_bundle("agx-xavier-sim").cost, load_bundle("agx-thor-sim").cost
     one = reference_network("resnet18")
-    yield measured(
-        "surface",
-        "launches",
-        ((n, lambda network=network_of(n): surface(network, xavier)) for n in (50, 150, 500, 1500, 5000)),  # type: ignore[misc]
-        repeats,
-    )
+    networks = {n: network_of(n) for n in (50, 150, 500, 1500, 5000)}
+    yield measured("surface", "launches", {n: partial(surface, each, xavier) for n, each in networks.items()}, repeats)
     parts = [part_of(thor, n) for n in (100, 300, 1000, 3000, 10_000)]
-    yield measured(
-        "surface", "configurations", ((part.grid.size, lambda part=part: surface(one, part)) for part in parts), repeats
-    )
-    surfaces = [surface(one, part) for part in parts]
-    yield measured(
-        "plan", "configurations", ((each.grid.size, lambda each=each: plan(each, "min-energy")) for each in surfaces), repeats
-    )
-    yield measured(
-        "correction",
-        "configurations",
-        ((each.grid.size, lambda each=each, seen=observed(each, 10): correct(each, seen)) for each in surfaces),  # type: ignore[misc]
-        repeats,
-    )
+    yield measured("surface", "configurations", {part.grid.size: partial(surface, one, part) for part in parts}, repeats)
+    surfaces = {part.grid.size: surface(one, part) for part in parts}
+    plans = {n: partial(plan, each, "min-energy") for n, each in surfaces.items()}
+    yield measured("plan", "configurations", plans, repeats)
+    corrections = {n: partial(correct, each, observed(each, 10)) for n, each in surfaces.items()}
+    yield measured("correction", "configurations", corrections, repeats)
     whole = surface(one, xavier)
-    yield measured(
-        "correction",
-        "observations",
-        ((n, lambda seen=observed(whole, n): correct(whole, seen)) for n in (10, 30, 100, 300, 1000)),  # type: ignore[misc]
-        repeats,
-    )
-    yield measured(
-        "joint choice",
-        "leases",
-        ((n, lambda works=loads(whole, n): jointly(works, Limits())) for n in (1, 2, 4, 8, 16, 32, 64)),  # type: ignore[misc]
-        repeats,
-    )
-    yield measured("memory", "programs", ((n, remembered(folder, n)) for n in (1, 10, 100, 300, 1000)), repeats)
+    corrections = {n: partial(correct, whole, observed(whole, n)) for n in (10, 30, 100, 300, 1000)}
+    yield measured("correction", "observations", corrections, repeats)
+    choices = {n: partial(jointly, loads(whole, n), Limits()) for n in (1, 2, 4, 8, 16, 32, 64)}
+    yield measured("joint choice", "leases", choices, repeats)
+    yield measured("memory", "programs", {n: remembered(folder, n) for n in (1, 10, 100, 300, 1000)}, repeats)
 
 
 def loads(of: Surface, count: int) -> Sequence[GpuLoad]:
