@@ -125,6 +125,10 @@ class OutlierTracker:
                 return side, own[len(own) // 2]
         return None
 
+    def accept(self) -> None:
+        """Count the frames so far as in range."""
+        self.frames, self._last, self._side = 0, [], None
+
     def insistent(self, now_s: float) -> bool:
         if self._side is None or self._side not in INSISTENT:
             return False

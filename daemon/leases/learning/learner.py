@@ -228,6 +228,7 @@ class Learner:
         if not company and not progress.accepted and doubts.insistent(now_s):
             progress.accepted, progress.doubt = True, None
             text = f"{doubts.frames} frames in a row take as long: this lease, and no other, is planned by them from now on"
+            doubts.accept()
             log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_DOUBTED, reason=text))
             return
         before, (side, observed_ms) = progress.doubt, found

@@ -53,6 +53,8 @@ def test_frames_are_doubted_once_most_of_the_last_are_and_believed_for_their_lea
     slow = OutlierTracker()
     slow.note([FAR * 31.0] * INSISTENT["slow"][0], where, 0.0)
     assert slow.insistent(0.0) and slow.found() == ("slow", FAR * 31.0)
+    slow.accept()
+    assert not slow.insistent(math.inf) and slow.found() is None
     impossible = OutlierTracker()
     impossible.note([0.1] * 10_000, where, 0.0)
     assert not impossible.insistent(math.inf)
