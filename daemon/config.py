@@ -42,7 +42,7 @@ from ..kernels.text import meant_by
 from ..profiles.documents import Place, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
-from .leases.demand.floors import FloorRules
+from .leases.demand_floors import FloorRules
 from .planning.limits import ClockLimits
 from .planning.targets import parse_target
 from .system.config_layers import ConfigLayers, Remark, read_stack

@@ -39,8 +39,8 @@ from .leases.budgets.temperature_ceiling import FILE_NAME as DRAWN_FILE
 from .leases.budgets.temperature_ceiling import MeanPowerFile
 from .leases.controller import Controller
 from .leases.default import DEFAULT_APP
-from .leases.demand.demand import DemandMonitor
-from .leases.demand.floors import FloorRules
+from .leases.demand import DemandMonitor
+from .leases.demand_floors import FloorRules
 from .leases.learning.observation_store import ObservationStore
 from .profile import choose_profile
 from .surfaces import Surfaces, table_folder

@@ -20,7 +20,7 @@ from .declared_inputs import OpenSizes, resolved
 from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
-from .exported.program import GRAPH_ENTRIES, ExportedProgram
+from .exported_program import GRAPH_ENTRIES, ExportedProgram
 from .folder import model_file, nonblocking
 from .foreign_formats import refuse_foreign, refuse_foreign_archive
 from .language.gguf import MAGIC, read_gguf
@@ -33,7 +33,7 @@ from .operators.host.arrays import array
 from .operators.recorder import DataDependent, Recorder
 from .operators.unread import with_unread
 from .operators.values import Number, ScriptObject, Storage, Tensor, tensors_in
-from .rewriting.optimizing import optimize
+from .optimizing import optimize
 from .torchscript.archive import Archive
 from .torchscript.arguments import arguments
 from .torchscript.interpreter import Interpreter
@@ -65,7 +65,7 @@ def decompose(
         inputs: in order or by name (:mod:`.inputs`); by default as declared or traced; ``prefill=N:int`` or ``decode=N:int``
             for a language model (:mod:`.language.launches`).
         method: of a TorchScript model.
-        optimized: list launches after the JIT's passes (:mod:`.rewriting.optimizing`).
+        optimized: list launches after the JIT's passes (:mod:`.optimizing`).
         by_node: scopes of an ONNX file are node names, as in runtimes, instead of modules.
 
     Raises:

@@ -181,7 +181,7 @@ class Network:
     Attributes:
         boundary: end of an incomplete list.
         reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
-        optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.rewriting.optimizing`).
+        optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.optimizing`).
         runtime: its compiler (``TensorRT``); empty for PyTorch's dispatcher.
         unread: note on weights that no launch reads.
     """

@@ -30,13 +30,13 @@ from ..system.journal import (
 )
 from .budgets.budgets import ASKED, PowerBudgets
 from .default import DefaultClocks, operator
-from .demand.demand import LeaseProcesses
-from .demand.floors import Floors, floors
+from .demand import LeaseProcesses
+from .demand_floors import Floors, floors
 from .drift import DriftMonitor
 from .effective_leases import EffectiveLeases
 from .lease import Holder, Lease, LeaseBook, LeaseLimits, about
 from .permitted_clocks import BoardSetting, ClockSource, DemandSource, PermittedClocks
-from .sharing.arbiter import Arbiter
+from .sharing import Arbiter
 from .standby import StandbyWatch
 from .unmet_targets import TargetMonitor
 

@@ -17,8 +17,8 @@ from ..hardware.clocks.driver import Reading
 from ..hardware.offered_levels import OfferedLevels
 from ..planning.limits import Limits, PowerBudget, permitted
 from ..system.journal import TROUBLE, RepeatedLog, fields
-from .demand.demand import LeaseProcesses
-from .demand.floors import Demand, FloorRules, Floors
+from .demand import LeaseProcesses
+from .demand_floors import Demand, FloorRules, Floors
 
 KEPT_S = 5.0
 """Lifetime of offered levels, which seldom change and take a dozen files to read."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ..hardware.applied_setting import AppliedSetting
 from ..system.journal import TROUBLE, RepeatedLog, fields
-from .demand.floors import Floors
+from .demand_floors import Floors
 from .lease import Lease, about, raised_by
-from .sharing.arbiter import Arbiter, SharedLatency
+from .sharing import Arbiter, SharedLatency
 
 
 @dataclass(frozen=True)

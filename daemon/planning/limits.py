@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ...profiles.documents import Positive
 from ..errors import UsageError
-from ..leases.demand.floors import Floors
+from ..leases.demand_floors import Floors
 from .targets import BatteryLifeTarget, Target
 
 if TYPE_CHECKING:  # the command line checks a configuration without NumPy

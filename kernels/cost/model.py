@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import CostModelError
 from ..execution import NO_OVERHEAD, Execution, FrameOverhead, check_execution
+from ..fusion import products_of
 from ..network import KernelInvocation, Network
-from ..rewriting.fusion import products_of
 from ..surface import Surface, Terms
 from ..units import METHODS, Method
 from .board import BoardCost, KernelModel, Regressor

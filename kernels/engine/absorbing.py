@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..fusion import FusionUnit, LaunchGraph, adds_like
 from ..network import numel, written_type
-from ..rewriting.fusion import FusionUnit, LaunchGraph, adds_like
 from .ported_layer import CONVOLUTIONS
 
 PARALLEL = "parallel"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..fusion import FusionUnit, LaunchGraph
 from ..kinds import KINDS, flops
 from ..network import KernelInvocation, Network, ParamValue, numel, tensor_bytes, written_type
-from ..rewriting.fusion import FusionUnit, LaunchGraph
 from . import names
 from .absorbing import EIGHT_BITS, ENDS, NORMS, PARALLEL, POOLED, SCALINGS
 from .ported_layer import CONVOLUTIONS, own_kind

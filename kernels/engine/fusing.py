@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..errors import ModelError
+from ..fusion import FusionUnit, LaunchGraph, fuse_pointwise
 from ..network import Network
-from ..rewriting.fusion import FusionUnit, LaunchGraph, fuse_pointwise
 from . import absorbing
 from .absorbing import NORMS, PARALLEL
 from .fused import calibrated, halved, launch

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
-from ..exported.pieces import JsonText
+from ..exported_pieces import JsonText
 from ..network import numel
 from ..sized_tensor import SizedTensor
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from ..boundary import Boundary
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
-from ..exported.pieces import JsonText
+from ..exported_pieces import JsonText
 from ..network import DTYPE_BYTES, KernelInvocation, Network, TensorSpec
 from .launches import launch_of
 from .layers import EngineLayers, EngineTensor, read_layers, read_text, short

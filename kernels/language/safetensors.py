@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
-from ..exported.pieces import JsonText
+from ..exported_pieces import JsonText
 from ..folder import nonblocking
 from ..network import DTYPE_BYTES, numel
 from ..sized_tensor import ScaledTensor, SizedTensor

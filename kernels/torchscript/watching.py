@@ -10,7 +10,7 @@ from typing import Any
 from ..operators.recorder import Recorder
 from ..operators.tracking import UNREPEATABLE, PassState
 from ..operators.values import Storage, Tensor, tensors_in
-from ..rewriting.optimizing import DataFlow
+from ..optimizing import DataFlow
 from .closures import Expression, Frame, Runtime, Statement, truth
 
 

@@ -16,8 +16,8 @@ from ...kernels.errors import ModelError
 from ...kernels.network import Network
 from ..adapt.application import MessageStream
 from ..errors import TwinError
+from .frames import FrameStream
 from .simulated_board import SimulatedBoard
-from .work.frames import FrameStream
 
 _LONGEST_RUN_S = 3600.0
 _MOST_FRAMES = 1_000_000

@@ -18,7 +18,9 @@ from ...kernels.network import Network
 from ..board import BoardDescription, load_board
 from ..errors import TwinError
 from ..timing import Clock, SystemClock
+from .co_runners import BoardClocks, CoRunner, CoRunners
 from .faults import Faults
+from .frames import BoardSilicon, Execute, FrameCost, FrameCosts, FrameStream, RunningFrame, WorkQueue, blended, speeds
 from .parts import BoardParts
 from .silicon.silicon import Silicon, execute
 from .tools.files import ToolFiles
@@ -31,8 +33,6 @@ from .tree.sensors.battery import SimulatedBattery
 from .tree.sensors.fan import fan_files
 from .tree.sensors.monitors import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
-from .work.co_runners import BoardClocks, CoRunner, CoRunners
-from .work.frames import BoardSilicon, Execute, FrameCost, FrameCosts, FrameStream, RunningFrame, WorkQueue, blended, speeds
 
 _LONGEST_STEP_S = 1.0
 _WAIT_S = 0.01

@@ -26,8 +26,8 @@ os.environ.update(ONE_THREAD)  # as the daemon does, before NumPy is loaded
 
 import numpy as np
 
+from jetdvfs.daemon.leases.joint_choice import jointly
 from jetdvfs.daemon.leases.learning.observation_store import ObservationStore, ProgramKey
-from jetdvfs.daemon.leases.sharing.joint_choice import jointly
 from jetdvfs.daemon.planning.lease_plan import GpuLoad
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plan import plan

@@ -21,8 +21,8 @@ from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.timing import SystemClock
+from jetdvfs.profiles.twin.co_runners import BoardClocks
 from jetdvfs.profiles.twin.tree import fuse
-from jetdvfs.profiles.twin.work.co_runners import BoardClocks
 from jetdvfs.tests.support.boards.corunner import Beat, PeriodicWork, camera, control_loop
 from jetdvfs.tests.support.daemons.board_daemon import EMC, Board, Daemon, eventually, served_board
 from jetdvfs.tests.support.paths import REFERENCE

@@ -12,12 +12,12 @@ from jetdvfs.kernels.cost.features import can_be_modelled, feature_names
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import UnsupportedOperator
+from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.kinds import ELEMENTWISE, KINDS, flops
 from jetdvfs.kernels.network import Network, TensorSpec
 from jetdvfs.kernels.operators.recorder import Recorder
 from jetdvfs.kernels.operators.registry import RULES, operator, rule_of
 from jetdvfs.kernels.operators.values import Tensor
-from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.tests.support.models.handmade import archive, forward
 from jetdvfs.tests.support.profiles.analytic import board, relu
 

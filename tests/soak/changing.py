@@ -44,10 +44,10 @@ from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.profiles.lab.compare.plans import untrained_nodes
 from jetdvfs.profiles.lab.train.evaluation import true_surface
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
+from jetdvfs.profiles.twin.co_runners import BoardClocks
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
 from jetdvfs.profiles.twin.simulated_board import simulated_board
-from jetdvfs.profiles.twin.work.co_runners import BoardClocks
 from jetdvfs.tests.soak.endurance import BYTES_PER_CYCLE
 from jetdvfs.tests.soak.world import USUAL_BOARD
 from jetdvfs.tests.support.boards.corunner import PeriodicWork, camera, control_loop

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from jetdvfs.daemon.leases.sharing.joint_choice import responses_of
+from jetdvfs.daemon.leases.joint_choice import responses_of
 from jetdvfs.daemon.planning.lease_plan import GpuLoad
 
 

@@ -17,9 +17,9 @@ from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
 from ...planning.limits import ClockLimits, Limits, PowerBudget
 from ..budgets.budgets import BatterySupply
-from ..demand.floors import Floors
+from ..demand_floors import Floors
 from ..lease import Lease
-from ..sharing.arbiter import SharedLatency
+from ..sharing import SharedLatency
 from ..standby import StandbyState
 from ..unmet_targets import UnmetTarget
 from .slowdown import CounterEvent

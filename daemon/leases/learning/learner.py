@@ -31,7 +31,7 @@ from ..credible_range import CredibleRange, credible, doubt, has
 from ..frames import ClockSetting, Company
 from ..lease import Lease, about
 from ..missed_targets import MissedTarget, is_missed, typical, why
-from ..sharing.arbiter import sharers
+from ..sharing import sharers
 from .lease_energy import LeaseMeter, used
 from .observation_store import ObservationStore
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
@@ -443,7 +443,7 @@ class Learner:
         alone = lease.frames.observations(now_s, _NOBODY)
         if not others:
             return alone
-        from ..sharing.joint_choice import without_waiting  # only while applications share the GPU
+        from ..joint_choice import without_waiting  # only while applications share the GPU
 
         surface = await asyncio.to_thread(progress.make, alone, progress.missed is not None)
         own = replace(progress.request.work, surface=surface, process=lease.holder.pid)

@@ -20,7 +20,7 @@ from ...twin.cli.arguments import add_perturbed, add_simulated_board, add_tables
 from .arguments import add_seed, named_networks
 
 if TYPE_CHECKING:
-    from ..train.transfer.real import TransferErrors
+    from ..train.transfer_real import TransferErrors
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "densenet161", "vgg16", "squeezenet1_0")
 
@@ -59,7 +59,7 @@ def show(args: argparse.Namespace) -> int:
     if args.orders:
         return _show_orders(args, bundle, networks)
     with needing("compare transfer", "train", InputError):
-        from ..train.transfer.transfer_table import POWERTRAIN, transferred
+        from ..train.transfer_table import POWERTRAIN, transferred
 
         rows = transferred(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {
@@ -96,8 +96,8 @@ def _show_real(args: argparse.Namespace) -> int:
         raise UsageError("compare transfer: --data takes no models and no --orders; the tables name their programs")
     with needing("compare transfer", "train", InputError):
         from ...twin.measured.tables import load_tables
-        from ..train.transfer.real import WAYS, on_real_boards
-        from ..train.transfer.transfer_table import POWERTRAIN
+        from ..train.transfer_real import WAYS, on_real_boards
+        from ..train.transfer_table import POWERTRAIN
 
         rows = on_real_boards(load_tables(args.data, args.table), _profiles(args.profile), args.seed, progress_bar)
     if args.json:
@@ -145,14 +145,14 @@ def _errors(errors: TransferErrors | None) -> str:
 
 
 def _published() -> str:
-    from ..train.transfer.transfer_table import POWERTRAIN as told
+    from ..train.transfer_table import POWERTRAIN as told
 
     errors = f"below {told.latency_percent:g}% / {told.power_percent:g}%"
     return f"{told.name}, as published ({told.source}): {errors} after {told.observations} modes"
 
 
 def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network]) -> int:
-    from ..train.transfer.orders import orders_compared
+    from ..train.transfer_orders import orders_compared
 
     rows = orders_compared(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {"profile": bundle.manifest.name, "board": args.board, "perturbed": args.perturbed, "node": args.node}

@@ -28,7 +28,7 @@ from ...twin.measured.tables import MeasuredTable
 from ...twin.replayed_board import replay_board
 from ...twin.silicon.silicon import Silicon
 from ..train.evaluation import true_surface
-from ..train.transfer.transfer_table import overlap_fit
+from ..train.transfer_table import overlap_fit
 from .plans import untrained_nodes
 
 STOPS = (3, 5, 10, 20)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from ....kernels.budget import Account
 from ....kernels.engine.layers import read_text
 from ....kernels.errors import BudgetExceeded, ModelError
-from ....kernels.exported.pieces import JsonText
+from ....kernels.exported_pieces import JsonText
 
 Event = dict[str, Any]
 

@@ -14,8 +14,8 @@ import yaml
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor
-from jetdvfs.daemon.leases.demand.floors import FloorRules
+from jetdvfs.daemon.leases.demand import DemandMonitor
+from jetdvfs.daemon.leases.demand_floors import FloorRules
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import BOARDS_DIR, list_boards, load_board, parse_board
 from jetdvfs.profiles.documents import laid_over

@@ -12,8 +12,8 @@ import pytest
 from jetdvfs.daemon.config import Config
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor
-from jetdvfs.daemon.leases.demand.floors import FloorRules
+from jetdvfs.daemon.leases.demand import DemandMonitor
+from jetdvfs.daemon.leases.demand_floors import FloorRules
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.kernels.grid import FrequencyConfiguration

@@ -19,8 +19,8 @@ from jetdvfs.kernels.cost.model import kernel_costs, play, surface
 from jetdvfs.kernels.cost.roofline import NO_FLOOR, LaunchFloor, bound_at_ms, bound_ms
 from jetdvfs.kernels.cost.totals import BottleneckShares
 from jetdvfs.kernels.errors import CostModelError
+from jetdvfs.kernels.fusion import products_of
 from jetdvfs.kernels.network import Call, KernelInvocation, Network, ParamValue
-from jetdvfs.kernels.rewriting.fusion import products_of
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.profiles.analytic import (
     GRID,

@@ -19,10 +19,10 @@ from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose, says_its_inputs
 from jetdvfs.kernels.engine.program import read_times
 from jetdvfs.kernels.errors import BudgetExceeded, KernelsError, ModelError, ShapeError, UnsupportedOperator
+from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.kinds import flops
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.fuzz.choices import Choices
 from jetdvfs.tests.fuzz.engines import times as arbitrary_times

@@ -17,7 +17,7 @@ from jetdvfs.profiles.adapt.prior import NextObservation, next_observation, on_f
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.train.transfer.orders import orders_compared
+from jetdvfs.profiles.lab.train.transfer_orders import orders_compared
 from jetdvfs.profiles.reference import reference_network
 
 BOARD = load_board("nano")

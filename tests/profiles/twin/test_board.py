@@ -15,10 +15,10 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.reference import reference_network
+from jetdvfs.profiles.twin.frames import FrameCost, FrameStream, blended, speeds
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon, execute
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard, simulated_board
-from jetdvfs.profiles.twin.work.frames import FrameCost, FrameStream, blended, speeds
 from jetdvfs.tests.support.boards.twin_fakes import (
     DEVFREQ,
     EMC,

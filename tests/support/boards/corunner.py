@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jetdvfs.profiles.twin.work.co_runners import BoardClocks, CoRunnerLoad
+from jetdvfs.profiles.twin.co_runners import BoardClocks, CoRunnerLoad
 
 # The part of the peak bandwidth that the memory controller gives to isochronous clients while the GPU asks for all there is.
 ISOCHRONOUS_SHARE = 0.4

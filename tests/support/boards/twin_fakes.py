@@ -17,10 +17,10 @@ from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.timing import Clock
+from jetdvfs.profiles.twin.co_runners import BoardClocks, CoRunnerLoad
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
-from jetdvfs.profiles.twin.work.co_runners import BoardClocks, CoRunnerLoad
 
 CPU = "/sys/devices/system/cpu"
 POLICY = f"{CPU}/cpufreq/policy0"

@@ -25,8 +25,8 @@ from jetdvfs.daemon.hardware.sensors.sensors import Sensors, throttling_reasons
 from jetdvfs.daemon.leases.board.service import BoardService
 from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor
-from jetdvfs.daemon.leases.demand.floors import FloorRules
+from jetdvfs.daemon.leases.demand import DemandMonitor
+from jetdvfs.daemon.leases.demand_floors import FloorRules
 from jetdvfs.daemon.leases.learning.learner import Learner
 from jetdvfs.daemon.leases.learning.observation_store import ObservationStore, ProgramKey
 from jetdvfs.daemon.leases.learning.progress import LeaseProgress

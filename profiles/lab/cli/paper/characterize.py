@@ -32,8 +32,8 @@ from .....daemon.cli import model_arguments as common
 from .....daemon.cli import output
 from .....daemon.cli.pictures import picture_file, say_drawn
 from .....daemon.errors import UsageError
+from .....kernels.fusion import fuse
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from .....kernels.rewriting.fusion import fuse
 from .....kernels.text import printable
 from .....kernels.units import METHODS
 from ....board import load_board

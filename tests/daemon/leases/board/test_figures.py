@@ -26,8 +26,8 @@ from jetdvfs.daemon.leases.board.service import BoardService
 from jetdvfs.daemon.leases.board.slowdown import EventCounters
 from jetdvfs.daemon.leases.board.status import status
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor
-from jetdvfs.daemon.leases.demand.floors import FloorRules
+from jetdvfs.daemon.leases.demand import DemandMonitor
+from jetdvfs.daemon.leases.demand_floors import FloorRules
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.daemon.planning.plan import Planning, plan

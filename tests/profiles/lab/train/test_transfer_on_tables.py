@@ -13,7 +13,7 @@ import pytest
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.train.transfer.transfer_table import two_rates
+from jetdvfs.profiles.lab.train.transfer_table import two_rates
 from jetdvfs.profiles.reference import reference_network
 
 NANO = load_board("nano")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jetdvfs.kernels import kinds
+from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.network import KernelInvocation, Network
-from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.lab.train.listed_networks import calibrating_networks, left_out_networks, trained_networks

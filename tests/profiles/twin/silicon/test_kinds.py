@@ -12,13 +12,13 @@ import pytest
 from jetdvfs.kernels import kinds
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.kinds import ELEMENTWISE, KernelKind, per_element
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.kernels.operators.layout import preserved
 from jetdvfs.kernels.operators.recorder import Recorder
 from jetdvfs.kernels.operators.registry import RULES, operator
 from jetdvfs.kernels.operators.values import Tensor
-from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.errors import TwinError

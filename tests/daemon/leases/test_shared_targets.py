@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.leases.lease import Holder, Lease
-from jetdvfs.daemon.leases.sharing.arbiter import Arbiter
+from jetdvfs.daemon.leases.sharing import Arbiter
 from jetdvfs.daemon.planning.lease_plan import PlanRequest
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.daemon.planning.plan import Planning

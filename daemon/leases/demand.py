@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ....profiles.board import BoardDescription
-from ...hardware.clocks.cpu import POLICIES
-from ...hardware.files import Files
-from .floors import Demand, FloorRules
+from ...profiles.board import BoardDescription
+from ..hardware.clocks.cpu import POLICIES
+from ..hardware.files import Files
+from .demand_floors import Demand, FloorRules
 
 TICKS_PER_S = 100
 """USER_HZ, the same on every architecture of Jetsons."""

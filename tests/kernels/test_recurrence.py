@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.kernels.rewriting.fusion import products_of
+from jetdvfs.kernels.fusion import products_of
 from jetdvfs.tests.support.profiles.analytic import recurrent, relu
 
 

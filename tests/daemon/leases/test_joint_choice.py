@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jetdvfs.daemon.leases.sharing.joint_choice import (
+from jetdvfs.daemon.leases.joint_choice import (
     EXACT,
     MOST_CONFIDENCES,
     SLICE_MS,

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from .....kernels.correction.correct import correct
-from .....kernels.correction.observation import Observation
-from .....kernels.cost.model import surface
-from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from .....kernels.network import Network
-from .....kernels.surface import Surface
-from ....adapt.prior import next_observation, on_front, prior_of
-from ....board import load_board
-from ....bundle.bundle import Bundle
-from ....twin.silicon.silicon import Silicon
-from ...measure.meters.meter import Meter
-from ...measure.meters.simulated import TwinMeter
-from ..evaluation import true_surface
+from ....kernels.correction.correct import correct
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.model import surface
+from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.network import Network
+from ....kernels.surface import Surface
+from ...adapt.prior import next_observation, on_front, prior_of
+from ...board import load_board
+from ...bundle.bundle import Bundle
+from ...twin.silicon.silicon import Silicon
+from ..measure.meters.meter import Meter
+from ..measure.meters.simulated import TwinMeter
+from .evaluation import true_surface
 
 COUNTS = (3, 6, 12, 24, 36, 60)
 OBSERVATION_S = 2.5

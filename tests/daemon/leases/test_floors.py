@@ -16,8 +16,8 @@ from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
 from jetdvfs.daemon.hardware.clocks.clusters import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.controller import Controller
-from jetdvfs.daemon.leases.demand.demand import LeaseProcesses
-from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules, Floors, floors
+from jetdvfs.daemon.leases.demand import LeaseProcesses
+from jetdvfs.daemon.leases.demand_floors import Demand, FloorRules, Floors, floors
 from jetdvfs.daemon.leases.lease import Holder
 from jetdvfs.daemon.planning.lease_plan import LeasePlan, PlanRequest
 from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits, Limits

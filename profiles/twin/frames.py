@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ....kernels.grid import FrequencyConfiguration
-from ....kernels.network import Network
-from ..silicon.chip import Array, Clocks
+from ...kernels.grid import FrequencyConfiguration
+from ...kernels.network import Network
+from .silicon.chip import Array, Clocks
 
 _BUCKET_C = 4.0
 # Assumed.

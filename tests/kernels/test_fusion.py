@@ -20,9 +20,9 @@ from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
+from jetdvfs.kernels.fusion import fuse
 from jetdvfs.kernels.kinds import ELEMENTWISE
 from jetdvfs.kernels.network import HostOp, KernelInvocation, Network, TensorSpec
-from jetdvfs.kernels.rewriting.fusion import fuse
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 

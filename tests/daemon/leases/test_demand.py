@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jetdvfs.daemon.leases.demand.demand import DemandMonitor, LeaseProcesses
-from jetdvfs.daemon.leases.demand.floors import Demand, FloorRules
+from jetdvfs.daemon.leases.demand import DemandMonitor, LeaseProcesses
+from jetdvfs.daemon.leases.demand_floors import Demand, FloorRules
 from jetdvfs.tests.support.boards.hardware_kernel import CPU, XAVIER, FakeClock, Kernel
 
 (ACTIVITY,) = XAVIER.section("emc")["activity"]

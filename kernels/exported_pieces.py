@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..budget import Account
-from ..errors import BudgetExceeded
+from .budget import Account
+from .errors import BudgetExceeded
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _FIRST = 1 << 12

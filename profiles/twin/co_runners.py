@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ....kernels.grid import FrequencyConfiguration
-from ..tree.clocks.cpufreq import SimulatedCpuPolicy
+from ...kernels.grid import FrequencyConfiguration
 from .frames import FrameCosts
+from .tree.clocks.cpufreq import SimulatedCpuPolicy
 
 
 @dataclass(frozen=True)

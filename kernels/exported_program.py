@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..budget import Account
-from ..declared_inputs import DeclaredInput
-from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
-from ..inputs import were_given
-from ..network import DTYPE_BYTES
-from ..operators.host.prim import AUTOCAST
-from ..operators.layout import show
-from ..operators.recorder import DataDependent, Recorder, matched
-from ..operators.registry import apply_rule
-from ..operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
-from ..torchscript.archive import Archive
-from ..torchscript.closures import truth
-from ..torchscript.unpickle import READABLE, decode
-from .pieces import JsonText
+from .budget import Account
+from .declared_inputs import DeclaredInput
+from .errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
+from .exported_pieces import JsonText
+from .inputs import were_given
+from .network import DTYPE_BYTES
+from .operators.host.prim import AUTOCAST
+from .operators.layout import show
+from .operators.recorder import DataDependent, Recorder, matched
+from .operators.registry import apply_rule
+from .operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
+from .torchscript.archive import Archive
+from .torchscript.closures import truth
+from .torchscript.unpickle import READABLE, decode
 
 _ASSERTIONS = frozenset(
     f"torch.ops.aten.{name}.default" for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.errors import GridError
-from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.surface import Surface
-from ....kernels.units import AXES
-from ...planning.lease_plan import GpuLoad
-from ...planning.limits import TIE, Limits, lowest_clocks
+from ...kernels.errors import GridError
+from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.surface import Surface
+from ...kernels.units import AXES
+from ..planning.lease_plan import GpuLoad
+from ..planning.limits import TIE, Limits, lowest_clocks
 
 if TYPE_CHECKING:
-    from ....kernels.correction.observation import Observation
+    from ...kernels.correction.observation import Observation
 
 SLICE_MS = 1.024
 """GPU time slice of a process: nvgpu's ``NVGPU_TSG_TIMESLICE_DEFAULT_US``."""

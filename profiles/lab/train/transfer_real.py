@@ -10,16 +10,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.correction.correct import correct
-from .....kernels.correction.flat import flat_surface
-from .....kernels.correction.observation import Observation
-from .....kernels.cost.model import surface
-from .....kernels.surface import Surface
-from ....adapt.prior import prior_of
-from ....board import load_board
-from ....bundle.bundle import Bundle
-from ....reference import reference_network
-from ....twin.measured.tables import MeasuredTable
+from ....kernels.correction.correct import correct
+from ....kernels.correction.flat import flat_surface
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.model import surface
+from ....kernels.surface import Surface
+from ...adapt.prior import prior_of
+from ...board import load_board
+from ...bundle.bundle import Bundle
+from ...reference import reference_network
+from ...twin.measured.tables import MeasuredTable
 from .transfer_table import COUNTS, overlap_fit, two_rates
 
 Array: TypeAlias = NDArray[np.float64]

@@ -20,9 +20,9 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import ModelError
-from ..kinds import GATES, KINDS
-from ..network import (
+from .errors import ModelError
+from .kinds import GATES, KINDS
+from .network import (
     Call,
     HostOp,
     KernelInvocation,

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
+from .network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .....kernels.correction.correct import correct
-from .....kernels.correction.correction_run import CorrectionRun
-from .....kernels.correction.fitting import fit
-from .....kernels.correction.flat import flat_surface
-from .....kernels.correction.observation import Observation
-from .....kernels.cost.model import surface
-from .....kernels.cost.roofline import DeviceRates, terms_ms
-from .....kernels.grid import FrequencyGrid
-from .....kernels.network import Network
-from .....kernels.surface import Surface
-from ....adapt.adapting import observations
-from ....adapt.prior import Prior, adapted, prior_of
-from ....board import load_board
-from ....bundle.bundle import Bundle
-from ....twin.silicon.silicon import Silicon
-from ...measure.meters.simulated import TwinMeter
-from ..evaluation import measure_network, true_surface
+from ....kernels.correction.correct import correct
+from ....kernels.correction.correction_run import CorrectionRun
+from ....kernels.correction.fitting import fit
+from ....kernels.correction.flat import flat_surface
+from ....kernels.correction.observation import Observation
+from ....kernels.cost.model import surface
+from ....kernels.cost.roofline import DeviceRates, terms_ms
+from ....kernels.grid import FrequencyGrid
+from ....kernels.network import Network
+from ....kernels.surface import Surface
+from ...adapt.adapting import observations
+from ...adapt.prior import Prior, adapted, prior_of
+from ...board import load_board
+from ...bundle.bundle import Bundle
+from ...twin.silicon.silicon import Silicon
+from ..measure.meters.simulated import TwinMeter
+from .evaluation import measure_network, true_surface
 
 Array = NDArray[np.float64]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ....kernels.errors import GridError
-from ....kernels.grid import FrequencyConfiguration
-from ...errors import UsageError
-from ...planning.lease_plan import GpuLoad, LeasePlan
-from ...planning.limits import Limits
-from ..lease import Lease, combine
+from ...kernels.errors import GridError
+from ...kernels.grid import FrequencyConfiguration
+from ..errors import UsageError
+from ..planning.lease_plan import GpuLoad, LeasePlan
+from ..planning.limits import Limits
+from .lease import Lease, combine
 
 if TYPE_CHECKING:
     from .joint_choice import JointChoice

@@ -14,8 +14,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from ....kernels.grid import FrequencyGrid
-from ....kernels.units import mhz, mhz_text
+from ...kernels.grid import FrequencyGrid
+from ...kernels.units import mhz, mhz_text
 
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 
