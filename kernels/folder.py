@@ -18,7 +18,7 @@ _MOST_BYTES = 16 << 20
 
 
 def nonblocking(path: str, flags: int) -> int:
-    """Opener for :func:`open` that does not wait for the writer of a named pipe."""
+    """Opener for ``open`` that does not wait for the writer of a named pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
