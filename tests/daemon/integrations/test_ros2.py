@@ -32,7 +32,7 @@ def holder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The node, made of the stand-in."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "ros2_stand_in"))
     monkeypatch.syspath_prepend(str(PACKAGE))
-    node = importlib.import_module("jetdvfs_ros.holder").Holder()
+    node = importlib.import_module("jetdvfs_ros.holder").HolderNode()
     yield node
     node.clocks.destroy()
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
