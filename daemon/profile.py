@@ -30,13 +30,13 @@ def find_profile(name_or_dir: str, board: str) -> Profile:
     return Profile(path, identity)
 
 
-def choose_profile(wanted: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
+def choose_profile(name_or_dir: str | None, board: str, *, running_system: bool) -> tuple[Profile | None, tuple[str, ...]]:
     """The wanted profile, or the board's first one, and notes if there is none; errors as for :func:`find_profile`.
 
     On the running system, a profile of a simulated board is used only by name.
     """
-    if wanted is not None:
-        return find_profile(wanted, board), ()
+    if name_or_dir is not None:
+        return find_profile(name_or_dir, board), ()
     simulated = []
     for name, path in find_bundles().items():
         if not is_of(path, board):

@@ -363,10 +363,10 @@ def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
             signal.set_wakeup_fd(before)
 
 
-def _group_id(wanted: str | None) -> int:
+def _group_id(name: str | None) -> int:
     try:
-        return grp.getgrnam(wanted or INSTALLED_GROUP).gr_gid if wanted or os.geteuid() == 0 else UNCHANGED
+        return grp.getgrnam(name or INSTALLED_GROUP).gr_gid if name or os.geteuid() == 0 else UNCHANGED
     except KeyError:
-        if wanted is None:
+        if name is None:
             return UNCHANGED
-        raise UsageError(f"socket_group: there is no group {wanted!r}") from None
+        raise UsageError(f"socket_group: there is no group {name!r}") from None

@@ -61,20 +61,20 @@ class Finding(NamedTuple):
     exit_code: int = 5
 
 
-def ok(check: str, said: str) -> Finding:
-    return Finding(check, "ok", said)
+def ok(check: str, text: str) -> Finding:
+    return Finding(check, "ok", text)
 
 
-def note(check: str, said: str, remedy: str = "") -> Finding:
-    return Finding(check, "note", said, remedy)
+def note(check: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check, "note", text, remedy)
 
 
-def unknown(check: str, said: str, remedy: str = "") -> Finding:
-    return Finding(check, "unknown", said, remedy)
+def unknown(check: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check, "unknown", text, remedy)
 
 
-def wrong(check: str, said: str, remedy: str = "", exit_code: int = 5) -> Finding:
-    return Finding(check, "wrong", said, remedy, exit_code)
+def wrong(check: str, text: str, remedy: str = "", exit_code: int = 5) -> Finding:
+    return Finding(check, "wrong", text, remedy, exit_code)
 
 
 def is_root() -> bool:

@@ -45,7 +45,7 @@ def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
 
 def switch_mode(
     root: str,
-    wanted: str,
+    name_or_id: str,
     *,
     dry_run: bool,
     stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
@@ -55,7 +55,7 @@ def switch_mode(
     """
     files = Files(root)
     modes, foreign = running_modes(files)
-    mode, active = find_mode(modes, wanted), active_mode(files, modes)
+    mode, active = find_mode(modes, name_or_id), active_mode(files, modes)
     if dry_run:
         masks = changed_masks(active, mode)
         lines = [f"from {_described(active)}" if active else "from a mode that is not known", f"to   {_described(mode)}"]

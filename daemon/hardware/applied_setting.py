@@ -42,9 +42,9 @@ class AppliedSetting:
     waiting: tuple[str, ...] = ()
     governed: frozenset[str] = frozenset()
 
-    def differs(self, wanted: FrequencyConfiguration, governed: frozenset[str]) -> bool:
+    def differs(self, configuration: FrequencyConfiguration, governed: frozenset[str]) -> bool:
         axes = (axis for axis in TITLES if axis not in governed)
-        return self.governed != governed or any(getattr(self.requested, axis) != getattr(wanted, axis) for axis in axes)
+        return self.governed != governed or any(getattr(self.requested, axis) != getattr(configuration, axis) for axis in axes)
 
     def leaves(self, axis: str) -> bool:
         return (axis if axis in TITLES else "cpu_khz") in self.governed

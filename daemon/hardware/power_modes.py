@@ -93,12 +93,12 @@ def told_mode(files: Files) -> int | None:
     return int(match[1]) if match else None
 
 
-def find_mode(modes: ModeSet, wanted: str) -> PowerMode:
+def find_mode(modes: ModeSet, name_or_id: str) -> PowerMode:
     for mode in modes.table:
-        if wanted == mode.name or (wanted.isdecimal() and int(wanted) == mode.id):
+        if name_or_id == mode.name or (name_or_id.isdecimal() and int(name_or_id) == mode.id):
             return mode
-    known = valid_instead(wanted, [f"{mode.id} {mode.name}" for mode in modes.table])
-    raise UsageError(f"power mode {wanted!r}: not in {modes.conf}{known}")
+    known = valid_instead(name_or_id, [f"{mode.id} {mode.name}" for mode in modes.table])
+    raise UsageError(f"power mode {name_or_id!r}: not in {modes.conf}{known}")
 
 
 def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]:

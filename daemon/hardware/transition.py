@@ -25,18 +25,18 @@ class Transition:
         files: Files,
         clock: Clock,
         drivers: Iterable[Driver],
-        wanted: Mapping[str, int],
+        requested: Mapping[str, int],
         offered: Mapping[str, tuple[int, ...]],
         read: Mapping[str, str | None],
     ) -> None:
         self._files = files
-        self._wanted = wanted
+        self._wanted = requested
         self._offered = offered
         self._read = CachedReader(files, read)
         self._setter = Setter(files, clock)
         self._steps = [
-            ClockChange(driver, wanted[driver.axis], offered[driver.axis], driver.plan(wanted[driver.axis], self._read))
-            for driver in _in_turn(drivers, wanted)
+            ClockChange(driver, requested[driver.axis], offered[driver.axis], driver.plan(requested[driver.axis], self._read))
+            for driver in _in_turn(drivers, requested)
         ]
 
     @property
@@ -95,7 +95,7 @@ class Transition:
         return readings
 
 
-def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Driver]:
+def _in_turn(drivers: Iterable[Driver], requested: Mapping[str, int]) -> list[Driver]:
     """Order in which the memory clock rises before and falls after the clocks whose traffic it carries.
 
     Otherwise falling clocks go first, so that power never exceeds both ends of the transition.
@@ -107,7 +107,7 @@ def _in_turn(drivers: Iterable[Driver], wanted: Mapping[str, int]) -> list[Drive
         if len(rates) < len(found) or not found:  # only the request is known for some domain
             rates = [effective(reading) for reading in driver.read()]
         lowest = min(rates, default=0)
-        rises = wanted[driver.axis] > lowest
+        rises = requested[driver.axis] > lowest
         if driver.axis == "emc_hz":
             return 0 if rises else 3
         return 2 if rises else 1

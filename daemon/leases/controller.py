@@ -366,13 +366,13 @@ class Controller:
             log.info("%s", reason)
         self._plan_again()
 
-    def _afford(self, holder: Holder | None = None, asked: BoardConstraints | None = None) -> None:
+    def _afford(self, holder: Holder | None = None, constraints: BoardConstraints | None = None) -> None:
         if self.budgets is None:
             return
         asking = [LeaseConstraints(lease.id, lease.label, lease.holder.uid, lease.plan.constraints) for lease in self.leases]
-        if holder is not None and asked is not None:
-            self.budgets.check(asked)
-            asking.append(LeaseConstraints(ASKED, holder.app, holder.uid, asked))
+        if holder is not None and constraints is not None:
+            self.budgets.check(constraints)
+            asking.append(LeaseConstraints(ASKED, holder.app, holder.uid, constraints))
         if self.budgets.update(self._config.ceiling_c if asking else None, asking):
             self._permitted.budget = self.budgets.budget
             self._plan_again()

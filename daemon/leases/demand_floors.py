@@ -96,9 +96,9 @@ def floors(demand: Demand, grid: FrequencyGrid, rules: FloorRules, *, leader: st
     return Floors(tuple(_bounds(wanted, grid)))
 
 
-def _bounds(wanted: Iterable[tuple[str, float, str]], grid: FrequencyGrid) -> Iterator[Floor]:
+def _bounds(demands: Iterable[tuple[str, float, str]], grid: FrequencyGrid) -> Iterator[Floor]:
     highest: dict[str, tuple[float, str]] = {}
-    for clock, need, reason in wanted:
+    for clock, need, reason in demands:
         if need > highest.get(clock, (0.0, ""))[0]:
             highest[clock] = (need, reason)
     for clock, (need, reason) in highest.items():

@@ -87,13 +87,13 @@ class PermittedClocks:
     Methods that read levels raise HardwareBusy or HardwareRefused if the board's tables cannot be read.
     """
 
-    def __init__(self, board: ClockSource, config: Config, monotonic: Callable[[], float], said: RepeatedLog) -> None:
+    def __init__(self, board: ClockSource, config: Config, monotonic: Callable[[], float], repeated_log: RepeatedLog) -> None:
         self.config = config
         self.missed: tuple[str, ...] = ()
         self.budget: PowerBudget | None = None
         self._board = board
         self._monotonic = monotonic
-        self._said = said
+        self._said = repeated_log
         self._reading: tuple[float, OfferedLevels] | None = None
         self._stuck: dict[str, int] = {}
         self._stuck_s = 0.0

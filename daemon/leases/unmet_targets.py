@@ -46,12 +46,12 @@ def find_unmet_targets(
 
 
 class TargetMonitor:
-    def __init__(self, arbiter: Arbiter, said: RepeatedLog) -> None:
+    def __init__(self, arbiter: Arbiter, repeated_log: RepeatedLog) -> None:
         self.unmet_targets: dict[str, UnmetTarget] = {}
         self.shared_latencies: dict[str, SharedLatency] = {}
         self.texts: tuple[str, ...] = ()
         self._arbiter = arbiter
-        self._said = said
+        self._said = repeated_log
 
     def update(self, leases: Sequence[Lease], applied: AppliedSetting | None, floors: Floors, unmet: Mapping[str, str]) -> None:
         self.shared_latencies = self._arbiter.shared_latencies(leases, applied.accepted) if applied is not None else {}

@@ -156,21 +156,21 @@ def _below_late(surface: Surface, target: Target, fps: float | None, observation
     return below
 
 
-def _far_below(surface: Surface, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _far_below(surface: Surface, observed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     far = np.zeros(surface.grid.shape, bool)
     if surface.terms is None or not surface.terms.unpredicted:
         return far
     for axis, levels in enumerate(surface.grid.to_json().values()):
         clocks = np.array(levels, np.float64)
-        lowest = clocks[np.flatnonzero(seen.any(axis=tuple({0, 1, 2} - {axis})))[0]]
+        lowest = clocks[np.flatnonzero(observed.any(axis=tuple({0, 1, 2} - {axis})))[0]]
         shape = [-1 if one == axis else 1 for one in range(3)]
         far |= (clocks < lowest * _STEP).reshape(shape)
     return far
 
 
-def _one_axis_apart(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    lines = [np.broadcast_to(seen.any(axis=axis, keepdims=True), seen.shape) for axis in range(seen.ndim)]
-    return np.asarray(np.logical_or.reduce(lines) & ~seen)
+def _one_axis_apart(observed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    lines = [np.broadcast_to(observed.any(axis=axis, keepdims=True), observed.shape) for axis in range(observed.ndim)]
+    return np.asarray(np.logical_or.reduce(lines) & ~observed)
 
 
 def _at(surface: Surface, cell: int, reason: str, corrected: CorrectedSurface) -> ExplorationStep:

@@ -25,12 +25,12 @@ _NOT_READ = (
 )  # fmt: skip
 
 
-def check_method(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_method(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The quantisation of a configuration; empty if it names none. Raises UnsupportedOperator."""
-    found = said.get("quantization_config") or said.get("quantization") or {}
+    found = config.get("quantization_config") or config.get("quantization") or {}
     if not isinstance(found, dict):
         raise ModelError(f"config.json: quantization_config is {found!r:.60}; expected an object")
-    method = found.get("quant_method", "mlx" if "quantization" in said else "")
+    method = found.get("quant_method", "mlx" if "quantization" in config else "")
     if found and method not in METHODS:
         loaded = method or next((key for key in found if key.startswith("load_in_")), "an unnamed method")
         raise UnsupportedOperator(

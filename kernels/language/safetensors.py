@@ -118,9 +118,9 @@ def of_safetensors(stream: BinaryIO, folder: Path | None, name: str, account: Ac
     return _described(said, kind, weights)
 
 
-def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTensor]) -> LanguageModel:
+def _described(config: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTensor]) -> LanguageModel:
     def number(name: str, default: int | None = None) -> int:
-        value = said.get(name)
+        value = config.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int):
             raise ModelError(f"config.json: {name} is {value!r:.60}; expected a whole number")
@@ -134,18 +134,18 @@ def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTe
     present = [int(name.split(".")[1]) for name in weights if name.startswith("blk.")]
     layers = check_layers(number("num_hidden_layers", max(present, default=-1) + 1))
     width = number("hidden_size", weights["token_embd"].shape[-1] if weights.get("token_embd", _NOTHING).shape else None)
-    windows = _windows(said, kind, layers, family.period)
-    rotated = said.get("no_rope_layers")
+    windows = _windows(config, kind, layers, family.period)
+    rotated = config.get("no_rope_layers")
     rotated = rotated if isinstance(rotated, list) and len(rotated) == layers else None
     own_caches = layers - number("num_kv_shared_layers", 0)
     usual = rows(0, "attn_q_norm") if family.period else 0
-    heads = said.get("num_attention_heads")
+    heads = config.get("num_attention_heads")
     key_size = number("head_dim", usual or (width // heads if isinstance(heads, int) and heads > 0 else 0))
     blocks = []
     for block in range(layers):
         size = key_size if windows[block] else number("global_head_dim", key_size)
         kv_heads = "num_key_value_heads"
-        if not windows[block] and said.get("num_global_key_value_heads") and said.get("attention_k_eq_v"):
+        if not windows[block] and config.get("num_global_key_value_heads") and config.get("attention_k_eq_v"):
             kv_heads = "num_global_key_value_heads"
         own_heads = number("num_attention_heads", rows(block, "attn_q") // max(size, 1) or None)
         own_kv_heads = number(kv_heads, rows(block, "attn_k") // max(size, 1) or own_heads)
@@ -164,14 +164,14 @@ def _described(said: Mapping[str, Any], kind: str, weights: Mapping[str, SizedTe
         cache=compute,
         runtime="transformers",
         experts_used=number("num_experts_per_tok", number("top_k_experts", 0)),
-        scaled=frozenset(name for name, key in scales.items() if said.get(key)),
-        softcap=bool(said.get("final_logit_softcapping")),
+        scaled=frozenset(name for name, key in scales.items() if config.get(key)),
+        softcap=bool(config.get("final_logit_softcapping")),
     )
 
 
-def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> list[int]:
-    window, types = said.get("sliding_window"), said.get("layer_types")
-    if window is None or said.get("use_sliding_window") is False:
+def _windows(config: Mapping[str, Any], kind: str, layers: int, period: int) -> list[int]:
+    window, types = config.get("sliding_window"), config.get("layer_types")
+    if window is None or config.get("use_sliding_window") is False:
         window = 0
     if isinstance(window, bool) or not isinstance(window, int):
         raise ModelError(f"config.json: sliding_window is {window!r:.60}; expected a whole number or null")
@@ -183,17 +183,17 @@ def _windows(said: Mapping[str, Any], kind: str, layers: int, period: int) -> li
                 raise UnsupportedOperator(
                     f"config.json: layers of type {each!r:.40} have no rules; valid: {', '.join((*_FULL, _SLIDING))}"
                 )
-        if window == 0 and _SLIDING in types[:layers] and said.get("use_sliding_window") is not False:
+        if window == 0 and _SLIDING in types[:layers] and config.get("use_sliding_window") is not False:
             raise ModelError("config.json: layer_types has sliding_attention, without a sliding_window")
         return windows_of(window, layers, 0, [each == _SLIDING for each in types[:layers]])
     if kind in _SLIDES_EVERYWHERE:
         return windows_of(window, layers, 0, [True] * layers)
-    if kind.startswith("qwen") and said.get("use_sliding_window"):
-        first = said.get("max_window_layers", 28)
+    if kind.startswith("qwen") and config.get("use_sliding_window"):
+        first = config.get("max_window_layers", 28)
         if not isinstance(first, int):
             raise ModelError(f"config.json: max_window_layers is {first!r:.60}; expected a whole number")
         return windows_of(window, layers, 0, [block >= first for block in range(layers)])
-    pattern = said.get("sliding_window_pattern", period)
+    pattern = config.get("sliding_window_pattern", period)
     return windows_of(window, layers, pattern if isinstance(pattern, int) else period)
 
 

@@ -68,12 +68,12 @@ def attention(call: NodeCall) -> Any:
     return out_of_heads(call, made) if ranked else made, key, value, scores if x.rank else None
 
 
-def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], seen: int, window: int, mask: Tensor | None) -> Tensor:
+def _over_cache(call: NodeCall, query: Tensor, cache: list[Tensor], cached: int, window: int, mask: Tensor | None) -> Tensor:
     """Attention of the newest tokens over a cache in place, one launch."""
     cap, causal = call.attribute("softcap", 0.0), call.attribute("is_causal", query.shape[2] > 1)
     recorder, (batch, heads, tokens, _) = call.recorder, query.shape
-    looked = min(seen, window) if window > 0 else seen
-    read = min(seen, window + tokens - 1) if window > 0 else seen
+    looked = min(cached, window) if window > 0 else cached
+    read = min(cached, window + tokens - 1) if window > 0 else cached
     kept = [recorder.tensor((*part.shape[:2], read, part.shape[3]), part.dtype, of=part) for part in cache]
     width = cache[1].shape[3]
     output = recorder.tensor(

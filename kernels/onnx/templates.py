@@ -96,11 +96,11 @@ for _call, _template, _names in TEMPLATES:
 DECIDED_BY_SHAPES = frozenset({"layer_norm", "rms_norm", "baddbmm", "attention", "group_norm"})
 
 
-def is_close(value: Any, wanted: Any) -> bool:
+def is_close(value: Any, expected: Any) -> bool:
     """True if two attributes or numbers are equal up to half-precision rounding."""
-    if isinstance(value, (int, float)) and isinstance(wanted, (int, float)):
-        return bool(value == wanted or abs(value - wanted) <= _CLOSE * abs(wanted))
-    return bool(value == wanted)
+    if isinstance(value, (int, float)) and isinstance(expected, (int, float)):
+        return bool(value == expected or abs(value - expected) <= _CLOSE * abs(expected))
+    return bool(value == expected)
 
 
 def has_attributes(node: OnnxNode, wanted: dict[str, Any]) -> bool:

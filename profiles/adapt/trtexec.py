@@ -151,17 +151,17 @@ class Trtexec:
             )
 
 
-def _listen(process: subprocess.Popen[str], said: deque[str], over: list[float]) -> None:
+def _listen(process: subprocess.Popen[str], output: deque[str], over: list[float]) -> None:
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
-            said.append(line.strip())
+            output.append(line.strip())
             if _OVER in line:
                 over.append(time.monotonic())
 
 
-def _complaint(said: Sequence[str]) -> str:
-    found = [line for line in said if "[E]" in line] or [line for line in said if line][-1:]
+def _complaint(output: Sequence[str]) -> str:
+    found = [line for line in output if "[E]" in line] or [line for line in output if line][-1:]
     return f": {found[0][-200:]}" if found else ""
 
 

@@ -106,7 +106,7 @@ def replay_board(table: MeasuredTable, clock: Clock | None = None) -> SimulatedB
     return SimulatedBoard(installed(load_board(table.board)), silicon, clock or SystemClock(), silicon.frame)
 
 
-def _nearest(grid: FrequencyGrid, axis: str, asked: Array) -> NDArray[np.intp]:
+def _nearest(grid: FrequencyGrid, axis: str, values: Array) -> NDArray[np.intp]:
     levels = np.log(np.array(grid.levels(axis), np.float64))
-    nearest: NDArray[np.intp] = np.abs(np.log(np.maximum(asked, 1.0))[:, None] - levels[None, :]).argmin(axis=1)
+    nearest: NDArray[np.intp] = np.abs(np.log(np.maximum(values, 1.0))[:, None] - levels[None, :]).argmin(axis=1)
     return nearest

@@ -59,26 +59,26 @@ def mode_set(description: BoardDescription) -> ModeSet:
     return next((modes for modes in description.modes if modes.name == firmware), description.modes[-1])
 
 
-def boot_mode(description: BoardDescription, modes: ModeSet, wanted: str = "") -> PowerMode:
+def boot_mode(description: BoardDescription, modes: ModeSet, name_or_id: str = "") -> PowerMode:
     """Power mode at boot. Raises TwinError if unknown.
 
     Args:
-        wanted: its name; by default that of the ``twin`` section (name or ID), else the modes' default.
+        name_or_id: its name; by default that of the ``twin`` section (name or ID), else the modes' default.
     """
     usual = description.section("twin").get("power_mode")
-    for choice in (wanted,) if wanted else (usual, modes.default):
+    for choice in (name_or_id,) if name_or_id else (usual, modes.default):
         for mode in modes.table:
             if choice in (mode.id, mode.name):
                 return mode
     names = ", ".join(mode.name for mode in modes.table)
-    raise TwinError(f"board {description.name}: no power mode {wanted!r}; valid: {names}")
+    raise TwinError(f"board {description.name}: no power mode {name_or_id!r}; valid: {names}")
 
 
-def powered_sms(description: BoardDescription, wanted: str = "") -> int:
+def powered_sms(description: BoardDescription, name_or_id: str = "") -> int:
     """Streaming multiprocessors left powered by the boot mode's mask; 0 without such a mask.
 
     A bit is a TPC of two multiprocessors; ``twin.tpcs`` is the chip's number.
     """
     tpcs = int(description.section("twin").get("tpcs", 0))
-    mask = boot_mode(description, mode_set(description), wanted).masks.get("tpc_pg_mask", 0)
+    mask = boot_mode(description, mode_set(description), name_or_id).masks.get("tpc_pg_mask", 0)
     return 2 * (tpcs - (mask & ((1 << tpcs) - 1)).bit_count())

@@ -88,7 +88,7 @@ class BoardFacts:
         }  # fmt: skip
 
 
-def what_is_known(board: SetUpBoard, wanted: str | None) -> BoardFacts:
+def what_is_known(board: SetUpBoard, prior_name: str | None) -> BoardFacts:
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():
@@ -97,8 +97,8 @@ def what_is_known(board: SetUpBoard, wanted: str | None) -> BoardFacts:
         except ProfilesError:
             continue
     own = tuple(name for name, (_, manifest) in manifests.items() if manifest.board == description.name)
-    if wanted is not None:
-        prior = resolve_bundle(wanted)
+    if prior_name is not None:
+        prior = resolve_bundle(prior_name)
         manifest = read_manifest(prior)
     else:
         usable = [one for one in manifests.values() if one[1].rails and one[1].carried is None and one[1].device is None]

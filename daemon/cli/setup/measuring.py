@@ -32,20 +32,20 @@ from .board import BoardFacts, ObservedRun, SetUpBoard, spread_out
 from .runners import Candidate, Runner
 
 
-def cooled(seen: ObservedRun, expected: Surface) -> ObservedRun:
+def cooled(observed: ObservedRun, expected: Surface) -> ObservedRun:
     """An observation with powers at a surface's temperature, by the expected share of leakage."""
-    if expected.heat is None or seen.die_c is None:
-        return seen
-    at = expected.grid.index(seen.configuration)
+    if expected.heat is None or observed.die_c is None:
+        return observed
+    at = expected.grid.index(observed.configuration)
     idle_mw, leakage_mw = float(expected.idle_mw[at]), float(expected.leakage_mw[at])
-    found_idle_mw, scale = seen.idle_mw, 1.0
-    if found_idle_mw is not None and seen.idle_die_c is not None:
-        scale = found_idle_mw / (idle_mw + leakage_mw * float(expected.heat.growth(seen.idle_die_c)))
+    found_idle_mw, scale = observed.idle_mw, 1.0
+    if found_idle_mw is not None and observed.idle_die_c is not None:
+        scale = found_idle_mw / (idle_mw + leakage_mw * float(expected.heat.growth(observed.idle_die_c)))
         found_idle_mw = scale * idle_mw
-    power_mw = seen.power_mw
+    power_mw = observed.power_mw
     if power_mw is not None:
-        power_mw -= scale * leakage_mw * float(expected.heat.growth(seen.die_c))
-    return replace(seen, idle_mw=found_idle_mw, power_mw=power_mw)
+        power_mw -= scale * leakage_mw * float(expected.heat.growth(observed.die_c))
+    return replace(observed, idle_mw=found_idle_mw, power_mw=power_mw)
 
 
 _RUN_S, _INFERENCES, _LONGEST_RUN_S = 1.0, 20, 6.0
@@ -238,27 +238,27 @@ def _all_seen(record: Measurements, what: SetupPlan) -> bool:
     return all(candidate.network.digest in seen for candidate in what.candidates)
 
 
-def _with(record: Measurements, what: SetupPlan, network: Network, seen: ObservedRun) -> Measurements:
+def _with(record: Measurements, what: SetupPlan, network: Network, observed: ObservedRun) -> Measurements:
     grid = what.board.description.grid
-    flat = np.array([np.ravel_multi_index(grid.index(seen.configuration), grid.shape)], np.int64)
+    flat = np.array([np.ravel_multi_index(grid.index(observed.configuration), grid.shape)], np.int64)
     position = np.array([[one.digest for one in record.networks].index(network.digest)], np.int64)
     node = np.zeros(1, np.int64)
-    assert seen.power_mw is not None
-    more = {"network_ms": (position, seen.latency_ms), "network_mw": (position, seen.power_mw)}
-    if seen.idle_mw is not None:
-        more["idle_mw"] = (node, seen.idle_mw)
+    assert observed.power_mw is not None
+    more = {"network_ms": (position, observed.latency_ms), "network_mw": (position, observed.power_mw)}
+    if observed.idle_mw is not None:
+        more["idle_mw"] = (node, observed.idle_mw)
     tables = dict(record.tables)
-    if seen.die_c is not None:
-        low_c, high_c = record.environment.get("die_c", (seen.die_c, seen.die_c))
-        range_c = [min(low_c, seen.die_c), max(high_c, seen.die_c)]
+    if observed.die_c is not None:
+        low_c, high_c = record.environment.get("die_c", (observed.die_c, observed.die_c))
+        range_c = [min(low_c, observed.die_c), max(high_c, observed.die_c)]
         record = replace(record, environment={**record.environment, "die_c": range_c})
     for name, (of, value) in more.items():
         tables[name] = MeasurementRows.joined([tables[name], MeasurementRows(of, node, flat, np.array([value]))])
-    if not seen.launches_ms:
+    if not observed.launches_ms:
         return replace(record, tables=tables)
     kernels = {kernel.signature: kernel for kernel in (*record.invocations, *network.launches)}
     numbers = {signature: number for number, signature in enumerate(kernels)}
     of = np.array([numbers[launch.signature] for launch in network.launches])
-    rows = MeasurementRows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(seen.launches_ms))
+    rows = MeasurementRows(of, np.zeros(len(of), np.int64), np.repeat(flat, len(of)), np.array(observed.launches_ms))
     tables["kernel_ms"] = MeasurementRows.joined([tables["kernel_ms"], rows])
     return replace(record, tables=tables, invocations=tuple(kernels.values()))

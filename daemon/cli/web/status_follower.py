@@ -28,14 +28,14 @@ _READ_EVERY_S, _UNREAD_EVERY_S = 1.0, 10.0
 _ANSWERS_WITHIN_S = 10.0
 _EVENTS_KEPT = 64
 
-Told = tuple[str, Any]
+StatusMessage = tuple[str, Any]
 """Kind and content of a message: ``now``, ``entry``, ``gone``, or ``history``."""
 
 
 @dataclass(frozen=True)
 class _Event:
     number: int
-    told: Told
+    told: StatusMessage
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class StatusFollower:
         self._number = 0
         self._points: deque[dict[str, Any]] = deque()
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_KEPT)
-        self._last: Told | None = None
+        self._last: StatusMessage | None = None
         self._readers = 0
         self._over = threading.Event()
         self._deciding: Client | None = None
@@ -82,7 +82,7 @@ class StatusFollower:
             thread.join(_ANSWERS_WITHIN_S)
 
     @contextmanager
-    def reader(self) -> Iterator[Iterator[Told | None]]:
+    def reader(self) -> Iterator[Iterator[StatusMessage | None]]:
         """Messages of one reader, the history first; None after a quiet while."""
         with self._news:
             self._readers += 1
@@ -93,7 +93,7 @@ class StatusFollower:
             with self._news:
                 self._readers -= 1
 
-    def _read(self) -> Iterator[Told | None]:
+    def _read(self) -> Iterator[StatusMessage | None]:
         seen: int | None = None
         while True:
             with self._news:
@@ -103,24 +103,24 @@ class StatusFollower:
                     return
                 if seen is None or self._number - seen > len(self._events):
                     # From the beginning; or the reader was too slow.
-                    told: list[Told] = [("history", {"points": list(self._points), "entries": list(self._entries)})]
+                    told: list[StatusMessage] = [("history", {"points": list(self._points), "entries": list(self._entries)})]
                     told += [self._last] if self._last is not None else []
                 else:
                     told = [event.told for event in self._events if event.number > seen]
                 seen = self._number
             yield from told or (None,)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, message: StatusMessage) -> None:
         with self._news:
             self._number += 1
-            self._events.append(_Event(self._number, told))
-            if told[0] == "entry":
-                self._entries.append(told[1])
+            self._events.append(_Event(self._number, message))
+            if message[0] == "entry":
+                self._entries.append(message[1])
             else:
-                self._last = told
-            if told[0] == "now":
-                self._points.append(told[1]["point"])
-                while self._points[0]["time_s"] < told[1]["point"]["time_s"] - KEPT_S:
+                self._last = message
+            if message[0] == "now":
+                self._points.append(message[1]["point"])
+                while self._points[0]["time_s"] < message[1]["point"]["time_s"] - KEPT_S:
                     self._points.popleft()
             self._news.notify_all()
 

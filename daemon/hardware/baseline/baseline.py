@@ -225,7 +225,7 @@ class Baseline:
             touch = self._still_ours(domain, given, work, seen)
             try:
                 strict = domain.low in refused and not self._is_hot()
-                plan = domain.restore(self._files, self._record.values, touch, strict=strict, seen=seen)
+                plan = domain.restore(self._files, self._record.values, touch, strict=strict, current=seen)
             except DaemonError as error:
                 work.failed.append(str(error))
                 continue
@@ -234,16 +234,16 @@ class Baseline:
         return work
 
     def _still_ours(
-        self, domain: ClockDomain, given: dict[str, str], work: _RestoreWork, seen: dict[str, str | None]
+        self, domain: ClockDomain, given: dict[str, str], work: _RestoreWork, values: dict[str, str | None]
     ) -> set[str]:
         touch: set[str] = set()
         theirs: set[str] = set()
-        setpoint_counts = self._setpoint_counts(domain, seen)
+        setpoint_counts = self._setpoint_counts(domain, values)
         for path in domain.paths:
             if path not in self._record.journal or (path == domain.setpoint and not setpoint_counts):
                 continue
             try:
-                seen[path] = current = self._read(domain, path, given, seen.get(path))
+                values[path] = current = self._read(domain, path, given, values.get(path))
             except DaemonError as error:
                 # A setpoint is missing while another mode is in force.
                 if not _follows_mode(domain, path):
@@ -289,16 +289,16 @@ class Baseline:
         """True if a setpoint holds a frequency that a program can have set, not a word or a misread value."""
         return rate_in(current) is not None and self._files.find_text(path) == current
 
-    def _setpoint_counts(self, domain: ClockDomain, seen: dict[str, str | None]) -> bool:
+    def _setpoint_counts(self, domain: ClockDomain, values: dict[str, str | None]) -> bool:
         """True if a setpoint holds a request: under another mode, a governor or the firmware moves it."""
         if domain.mode is None or domain.early:
             return True
-        seen[domain.mode.path] = mode = self._files.find_text(domain.mode.path)
+        values[domain.mode.path] = mode = self._files.find_text(domain.mode.path)
         return mode == domain.mode.value
 
-    def _read(self, domain: ClockDomain, path: str, given: dict[str, str], seen: str | None) -> str:
+    def _read(self, domain: ClockDomain, path: str, given: dict[str, str], value: str | None) -> str:
         """A file's value, read now or before; another program's is read twice."""
-        current = self._files.read_text(path) if seen is None else seen
+        current = self._files.read_text(path) if value is None else value
         if current in (self._record.values.get(path), given.get(path)) or self._is_ours(domain, path, current):
             return current
         if _follows_mode(domain, path):

@@ -80,10 +80,9 @@ class ClockDomain:
         touch: Collection[str],
         *,
         strict: bool = False,
-        seen: Mapping[str, str | None] | None = None,
+        current: Mapping[str, str | None] | None = None,
     ) -> tuple[Write, ...]:
-        """The writes, in order, that restore the files in ``touch`` to ``values``; correct ones, as just read in ``seen``, are
-        omitted.
+        """Writes, in order, that restore the files in ``touch`` to ``values``, without correct ones, as just read in ``current``.
 
         Limits first, then the setpoint in our mode, and the mode last; reversed if the setpoint comes early. A setpoint saved
         as a word (``<unsupported>``) had no value. A lower limit is restored even above an upper one that is not ours: the
@@ -94,7 +93,7 @@ class ClockDomain:
         writes = self._limits(files, values, touch, strict) if touch.intersection(numbers[:2]) else []
         rest = (self.setpoint, *(c.path for c in self.companions), self.mode and self.mode.path)
         for path in reversed(rest) if self.early else rest:
-            if path is not None and path in touch and ((seen or {}).get(path) or files.find_text(path)) != values[path]:
+            if path is not None and path in touch and ((current or {}).get(path) or files.find_text(path)) != values[path]:
                 writes.append(Write(path, values[path]))
         return tuple(writes)
 

@@ -54,10 +54,10 @@ def _energy_wh(files: Files, folder: str, volts: float) -> float | None:
 class BatteryLife:
     """A requested battery life, from now on. For one thread."""
 
-    def __init__(self, now_s: float, asked: BoardConstraints) -> None:
-        self.asked = asked
-        self._until_s = now_s + 3600 * (asked.hours or 0.0)
-        self._stated_j = None if asked.battery_wh is None else asked.battery_wh * _J_PER_WH
+    def __init__(self, now_s: float, constraints: BoardConstraints) -> None:
+        self.asked = constraints
+        self._until_s = now_s + 3600 * (constraints.hours or 0.0)
+        self._stated_j = None if constraints.battery_wh is None else constraints.battery_wh * _J_PER_WH
         self._counted_s = now_s
         self._limit: tuple[float, float] | None = None
 

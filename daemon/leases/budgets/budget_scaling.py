@@ -32,12 +32,12 @@ class BudgetScaling:
             self.share, self._changed_s = min(self.share * _RAISE_BY, 1.0), now_s
         return self.share != before
 
-    def cap(self, wanted: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
+    def cap(self, configuration: FrequencyConfiguration, levels: Mapping[str, Sequence[int]]) -> FrequencyConfiguration:
         if self.share == 1.0:
-            return wanted
+            return configuration
         capped = []
         for axis in AXES:
-            level = getattr(wanted, axis)
+            level = getattr(configuration, axis)
             below = [one for one in levels[axis] if one <= self.share * level]
             capped.append(below[-1] if below else min(levels[axis][0], level))
         return FrequencyConfiguration(*capped)

@@ -41,7 +41,7 @@ class PowerBudgets:
 
     Args:
         operators: users whose limits bind all leases; those of other users bind while all leases are theirs.
-        drawn: file of the board's recent power, if any.
+        mean_power: file of the board's recent power, if any.
 
     Attributes:
         notes: requested limits not kept now, with reasons.
@@ -54,7 +54,7 @@ class PowerBudgets:
         files: Files,
         monotonic: Callable[[], float],
         operators: Collection[int] = frozenset({0}),
-        drawn: MeanPowerFile | None = None,
+        mean_power: MeanPowerFile | None = None,
     ) -> None:
         self.budget: PowerBudget | None = None
         self.supply: BatterySupply | None = None
@@ -66,24 +66,25 @@ class PowerBudgets:
         self._monotonic = monotonic
         self._operators = operators
         self._k_per_w = float(description.section("thermal").get("k_per_w", 0.0))
-        self._drawn = drawn
-        self._ceiling = TemperatureCeiling(self._k_per_w, drawn.read(monotonic()) if drawn is not None else None)
+        self._drawn = mean_power
+        self._ceiling = TemperatureCeiling(self._k_per_w, mean_power.read(monotonic()) if mean_power is not None else None)
         self._draining: dict[str, BatteryLife] = {}
         self._battery: Battery | None = None
         self._unread = False
         self._battery_s = float("-inf")
 
-    def check(self, asked: BoardConstraints) -> None:
+    def check(self, constraints: BoardConstraints) -> None:
         self._draining.pop(ASKED, None)
-        if asked.hours is not None and asked.battery_wh is None and self._read_battery(self._monotonic()) is None:
+        if constraints.hours is not None and constraints.battery_wh is None and self._read_battery(self._monotonic()) is None:
             raise UsageError(
-                f"hours={asked.hours:g}: this board shows no battery (/sys/class/power_supply); state its charge: "
+                f"hours={constraints.hours:g}: this board shows no battery (/sys/class/power_supply); state its charge: "
                 "--battery-wh 50"
             )
-        if asked.ceiling_c is not None and self._hottest_c() is None:
+        if constraints.ceiling_c is not None and self._hottest_c() is None:
             others = ", ".join(self._sensors.temperatures_mc()) or "none"
             raise UsageError(
-                f"ceiling_c={asked.ceiling_c:g}: no zone of the CPU, the GPU or the junction can be read; zones read: {others}"
+                f"ceiling_c={constraints.ceiling_c:g}: no zone of the CPU, the GPU or the junction can be read; "
+                f"zones read: {others}"
             )
 
     def wake(self) -> None:

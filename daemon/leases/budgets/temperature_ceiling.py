@@ -46,13 +46,13 @@ class MeanPowerFile:
             return None
         return found if same and 0 <= found.mean_mw < math.inf and 0 <= found.seen_s <= now_s else None
 
-    def keep(self, drawn: MeanPower) -> None:
-        if drawn.seen_s - self._kept_s < EVERY_S:
+    def keep(self, mean_power: MeanPower) -> None:
+        if mean_power.seen_s - self._kept_s < EVERY_S:
             return
-        self._kept_s = drawn.seen_s
+        self._kept_s = mean_power.seen_s
         temporary = self._path.with_name(f".{self._path.name}.new")
         with contextlib.suppress(OSError, DaemonError):
-            text = json.dumps({"boot_id": read_boot_id(self._files), **drawn._asdict()})
+            text = json.dumps({"boot_id": read_boot_id(self._files), **mean_power._asdict()})
             try:
                 temporary.write_text(text, encoding="utf-8")
                 temporary.replace(self._path)
@@ -78,12 +78,12 @@ class TemperatureCeiling:
 
     Args:
         k_per_w: thermal resistance; 0 (unknown) for :data:`ASSUMED_K_PER_W`.
-        drawn: from an earlier process of this boot.
+        mean_power: from an earlier process of this boot.
     """
 
-    def __init__(self, k_per_w: float, drawn: MeanPower | None = None) -> None:
+    def __init__(self, k_per_w: float, mean_power: MeanPower | None = None) -> None:
         self._k_per_w = k_per_w or ASSUMED_K_PER_W
-        self.drawn = drawn
+        self.drawn = mean_power
         self._limit: tuple[float, float] | None = None  # mW, and when it was found
 
     def see(self, now_s: float, drawn_mw: float, hottest_c: float | None = None) -> None:

@@ -405,7 +405,7 @@ class Learner:
             progress.patience *= 2
 
     async def _explore(
-        self, lease: Lease, progress: LeaseProgress, seen: Sequence[Observation], missed: str | None
+        self, lease: Lease, progress: LeaseProgress, observations: Sequence[Observation], missed: str | None
     ) -> tuple[LeasePlan | None, PlanRequest]:
         from .unpredicted_program import ExploringPlanner
 
@@ -413,23 +413,23 @@ class Learner:
         assert unknown is not None
         if not isinstance(limits, Limits):
             raise limits
-        found, learned, why_next = await asyncio.to_thread(unknown.next, seen, limits)
+        found, learned, why_next = await asyncio.to_thread(unknown.next, observations, limits)
 
         progress.exploring = bool(why_next)
         said = missed or f"its frames are not predicted: {why_next or _EXPLORED}"
-        again = TrialPlanner(found, limits, ExploringPlanner(unknown, tuple(seen)))
+        again = TrialPlanner(found, limits, ExploringPlanner(unknown, tuple(observations)))
         return await self._board.replan(lease, again, said), learned
 
     async def _recall(
-        self, lease: Lease, progress: LeaseProgress, unknown: UnpredictedProgram, seen: Sequence[Observation]
+        self, lease: Lease, progress: LeaseProgress, unknown: UnpredictedProgram, observations: Sequence[Observation]
     ) -> Sequence[Observation]:
-        if not unknown.before or not seen:
-            return seen
+        if not unknown.before or not observations:
+            return observations
         progress.unknown = replace(unknown, before=())
-        recalled = await asyncio.to_thread(unknown.recalled, seen)
+        recalled = await asyncio.to_thread(unknown.recalled, observations)
         if not recalled:
             self._memory.forget(progress.key)
-            return seen
+            return observations
         lease.frames.recall(recalled, self._monotonic())
         return lease.frames.observations(self._monotonic(), _NOBODY)
 

@@ -76,7 +76,7 @@ def worth_while(
 
 
 def worth_trying(
-    request: PlanRequest, held: LeasePlan, limits: object, seen: Collection[FrequencyConfiguration]
+    request: PlanRequest, held: LeasePlan, limits: object, observed: Collection[FrequencyConfiguration]
 ) -> tuple[LeasePlan, str] | None:
     """Plan and reason for a trial that may gain more than is known.
 
@@ -85,7 +85,7 @@ def worth_trying(
     """
     surface = request.surface
     known = request.network and has(surface, held.configuration)
-    if not isinstance(limits, Limits) or len(seen) >= MOST_TRIED or not known:
+    if not isinstance(limits, Limits) or len(observed) >= MOST_TRIED or not known:
         return None
     share = max(request.confidence or 0.0, CAUTION)
     expected, hoped_for = request.plans.outlook(surface, request.fps, None), max(1 - _RISK * (1 - share), _LEAST_HOPE)
@@ -97,7 +97,7 @@ def worth_trying(
     for bound in requirements(target, request.fps):
         for one in cautious:
             open_cells &= getattr(one, bound.figure) <= bound.limit
-    for configuration in seen:
+    for configuration in observed:
         if has(surface, configuration):
             open_cells[surface.grid.index(configuration)] = False
     hoped = np.where(open_cells, objective * np.exp(-sigma), np.inf)
@@ -110,8 +110,8 @@ def worth_trying(
     return plan, f"tried for ten frames, as it may gain {gain:.0%}"
 
 
-def _longer(told: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
-    if not (has(told, configuration) and has(now, configuration)):
+def _longer(corrected: Surface, now: Surface, configuration: FrequencyConfiguration) -> float:
+    if not (has(corrected, configuration) and has(now, configuration)):
         return 0.0
-    factor = now.at(configuration).latency_ms / told.at(configuration).latency_ms
+    factor = now.at(configuration).latency_ms / corrected.at(configuration).latency_ms
     return factor - 1 if factor > HEAVIER_FROM else 0.0

@@ -32,7 +32,7 @@ _KEPT = 24
 _SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
-_Asked = tuple[Surface, "ThermalState | None", "float | None", _Seen, _Seen, bool]
+_CorrectionKey = tuple[Surface, "ThermalState | None", "float | None", _Seen, _Seen, bool]
 
 
 class SurfaceCorrector:
@@ -41,7 +41,7 @@ class SurfaceCorrector:
     def __init__(self, memory: ObservationStore, warmth: Callable[[], ThermalState | None]) -> None:
         self._memory = memory
         self._warmth = warmth
-        self._kept: OrderedDict[_Asked, Surface] = OrderedDict()
+        self._kept: OrderedDict[_CorrectionKey, Surface] = OrderedDict()
         self._lock = threading.Lock()
 
     def make(
@@ -55,7 +55,7 @@ class SurfaceCorrector:
             return kept
         # Observations are of several die temperatures: correct the prediction first, then let it settle.
         warmth, evidence = asked[1], asked[3:]
-        anywhere: _Asked = (original, None, None, *evidence)
+        anywhere: _CorrectionKey = (original, None, None, *evidence)
         if (surface := self._get(anywhere)) is None:
             surface = self._keep(anywhere, _seen_through(original, *evidence))
         return self._keep(asked, settled(surface, warmth, fps))
@@ -68,19 +68,19 @@ class SurfaceCorrector:
 
     def _asked(
         self, original: Surface, key: ProgramKey | None, fps: float | None, observations: Sequence[Observation], cautious: bool
-    ) -> _Asked:
+    ) -> _CorrectionKey:
         before = tuple(self._memory.observations(key)) if key is not None else ()
         return original, self._warmth(), fps, tuple(observations), before, cautious and bool(observations or before)
 
-    def _get(self, asked: _Asked) -> Surface | None:
+    def _get(self, key: _CorrectionKey) -> Surface | None:
         with self._lock:
-            if (surface := self._kept.get(asked)) is not None:
-                self._kept.move_to_end(asked)
+            if (surface := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
             return surface
 
-    def _keep(self, asked: _Asked, surface: Surface) -> Surface:
+    def _keep(self, key: _CorrectionKey, surface: Surface) -> Surface:
         with self._lock:
-            self._kept[asked] = surface
+            self._kept[key] = surface
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return surface

@@ -50,12 +50,12 @@ class UnpredictedProgram:
         check_confidence(self.request.confidence)
         return self.request.at(self._highest(limits), limits, self)
 
-    def next(self, seen: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
+    def next(self, observations: Sequence[Observation], limits: Limits) -> tuple[LeasePlan, PlanRequest, str]:
         """The next plan, the learned request, and the reason (empty if nothing is left to try); raises UsageError."""
         from ...planning.exploring import next_configuration  # a daemon starts without
 
         request = self.request
-        known = [one for one in seen if has(request.surface, one.configuration)]
+        known = [one for one in observations if has(request.surface, one.configuration)]
         step = next_configuration(
             request.surface, request.target, known, fps=request.fps, confidence=request.confidence, limits=limits
         )
@@ -65,14 +65,14 @@ class UnpredictedProgram:
         if not step.exploring:
             plan = BestPlanner(learned).plan(limits)
             return plan, learned, plan.unmet
-        return learned.at(step.configuration, limits, ExploringPlanner(self, tuple(seen))), learned, step.reason
+        return learned.at(step.configuration, limits, ExploringPlanner(self, tuple(observations))), learned, step.reason
 
-    def recalled(self, seen: Sequence[Observation]) -> Sequence[Observation]:
+    def recalled(self, observations: Sequence[Observation]) -> Sequence[Observation]:
         """Earlier observations if the present ones show the same program; else none."""
         if not self.before:
             return ()
         surface = corrected(self.request.surface, self.before)
-        for one in seen:
+        for one in observations:
             if one.latency_ms is not None and has(surface, one.configuration):
                 place = surface.grid.index(one.configuration)
                 apart = abs(np.log(one.latency_ms / surface.latency_ms[place]))

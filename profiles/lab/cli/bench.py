@@ -167,11 +167,11 @@ def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[
     return {name: trained_as(known[name], **told) for name in chosen}
 
 
-def _chosen(asked: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:
-    strange = [name for name in asked if name not in known]
+def _chosen(names: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:
+    strange = [name for name in names if name not in known]
     if strange:
         raise UsageError(f"{option} {', '.join(strange)}: valid: {', '.join(known)}")
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(names))
 
 
 def _table(scores: Sequence[PredictorScore]) -> str:

@@ -65,8 +65,8 @@ def random_configurations(grid: FrequencyGrid, count: int, random: np.random.Gen
 
 
 class _Ranges:
-    def __init__(self, seen: Sequence[KernelInvocation], random: np.random.Generator) -> None:
-        self.seen = seen
+    def __init__(self, launches: Sequence[KernelInvocation], random: np.random.Generator) -> None:
+        self.seen = launches
         self.random = random
         self._ranges: dict[object, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 

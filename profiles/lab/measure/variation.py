@@ -95,14 +95,14 @@ class Variations:
         return [call for seen, share in self._shared(model, count) for call in self._around(seen, share)]
 
     def some(
-        self, model: str, count: int, wanted: Callable[[KernelInvocation], bool] = lambda call: True
+        self, model: str, count: int, accepts: Callable[[KernelInvocation], bool] = lambda call: True
     ) -> list[KernelInvocation]:
         """Kernels around the networks', spread over sizes, up to a third their own."""
-        own = [call for call in self.own(model) if wanted(call)]
+        own = [call for call in self.own(model) if accepts(call)]
         chosen = np.random.default_rng([count, len(own)]).permutation(len(own))[: count // _OWN_SHARE]
         some = [own[index] for index in chosen]
         for seen, share in self._shared(model, count - len(chosen)):
-            candidates = [call for call in self._around(seen, _CANDIDATES * share) if wanted(call)]
+            candidates = [call for call in self._around(seen, _CANDIDATES * share) if accepts(call)]
             some += spread_over_sizes(candidates, share, self._draw.by_intensity)
         return some
 
@@ -117,8 +117,8 @@ class Variations:
         ends = np.rint(count * np.cumsum(often) / often.sum()).astype(int).tolist()
         return [(own, end - start) for own, start, end in zip(varieties.values(), [0, *ends], ends, strict=False)]
 
-    def _around(self, seen: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
-        return [self._bounded(seen[index]) for index in self._random.integers(0, len(seen), count)]
+    def _around(self, launches: Sequence[KernelInvocation], count: int) -> list[KernelInvocation]:
+        return [self._bounded(launches[index]) for index in self._random.integers(0, len(launches), count)]
 
     def _bounded(self, like: KernelInvocation) -> KernelInvocation:
         for _ in range(_ATTEMPTS):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RecordError
-from .predictors.estimator import Estimator, Told, silent
+from .predictors.estimator import Estimator, ProgressCallback, silent
 from .record import MeasuredQuery
 
 SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "unseen clocks")
@@ -106,7 +106,7 @@ def evaluate(
     sizes: Sequence[int],
     splits: Sequence[str] = SPLITS,
     seed: int = 0,
-    told: Told = silent,
+    on_progress: ProgressCallback = silent,
     now: Callable[[], float] = time.perf_counter,
     known: Sequence[PredictorScore] = (),
 ) -> Iterator[PredictorScore]:
@@ -124,7 +124,7 @@ def evaluate(
             learnt = [sample for sample in pool if sample.name in chosen]
             for method, make in methods.items():
                 before = [one for one in known if (one.method, one.split, one.networks) == (method, name, size)]
-                yield from before or _score(method, make(), name, size, learnt, tested, told, now)
+                yield from before or _score(method, make(), name, size, learnt, tested, on_progress, now)
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
@@ -139,11 +139,11 @@ def _score(
     size: int,
     learnt: Sequence[MeasuredQuery],
     tested: Sequence[MeasuredQuery],
-    told: Told,
+    on_progress: ProgressCallback,
     now: Callable[[], float],
 ) -> Iterator[PredictorScore]:
     began = now()
-    estimator.fit(learnt, lambda done, total, text: told(done, total, f"{method}, {name}, {size} networks: {text}"))
+    estimator.fit(learnt, lambda done, total, text: on_progress(done, total, f"{method}, {name}, {size} networks: {text}"))
     trained = now()
     found = estimator.predict(tested)
     took_ms = 1e3 * (now() - trained) / len(tested)
@@ -158,5 +158,5 @@ def _score(
         )  # fmt: skip
 
 
-def _errors(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.abs(found - wanted) / wanted)
+def _errors(found: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.abs(found - measured) / measured)

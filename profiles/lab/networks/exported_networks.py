@@ -34,9 +34,9 @@ class Exports:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def each(self, wanted: Iterable[tuple[str, int]]) -> Iterator[ExportedNetwork]:
+    def each(self, entries: Iterable[tuple[str, int]]) -> Iterator[ExportedNetwork]:
         """Make networks by family and number, in order; several processes work ahead."""
-        left = deque(wanted)
+        left = deque(entries)
         begun: deque[tuple[str, int, Future[Network | str]]] = deque()
         while left or begun:
             while left and len(begun) < self._processes:

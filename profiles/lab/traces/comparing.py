@@ -138,7 +138,7 @@ class _NestedCall:
 
 
 def _match(
-    wanted: Mapping[_Key, Sequence[int]],
+    expected: Mapping[_Key, Sequence[int]],
     found: Mapping[_Key, Sequence[_NestedCall]],
     matched: list[list[_NestedCall]],
     inferences: int,
@@ -146,7 +146,7 @@ def _match(
     left = []
     each = max(inferences, 1)
     for key, own in found.items():
-        places = wanted.get(key, [])
+        places = expected.get(key, [])
         period, irregular = divmod(len(own), each)
         if irregular:
             period = min(period, len(places))

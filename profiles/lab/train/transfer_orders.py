@@ -77,9 +77,9 @@ def orders_compared(
     prior = prior_of(bundle, device)
     surfaces = [surface(network, prior.cost) for network in networks]
 
-    def chosen(seen: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
-        tried = [{one.configuration for one in each} for each in seen]
-        choice = next_observation(surfaces, seen, tried, device.grid)
+    def chosen(observations: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
+        tried = [{one.configuration for one in each} for each in observations]
+        choice = next_observation(surfaces, observations, tried, device.grid)
         assert choice is not None  # a grid has more configurations than are observed
         return choice.network, choice.configuration, choice.uncertainty
 
@@ -105,10 +105,10 @@ def orders_compared(
 
 
 def _at_random(grid: FrequencyGrid, rng: np.random.Generator) -> Order:
-    def order(seen: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
-        number = min(range(len(seen)), key=lambda one: len(seen[one]))
+    def order(observations: Sequence[Sequence[Observation]]) -> tuple[int, FrequencyConfiguration, float]:
+        number = min(range(len(observations)), key=lambda one: len(observations[one]))
         anywhere = grid.configuration([int(rng.integers(length)) for length in grid.shape])
-        return number, anywhere if seen[number] else grid.top, 0.0
+        return number, anywhere if observations[number] else grid.top, 0.0
 
     return order
 
@@ -120,10 +120,10 @@ def _observed(meter: Meter, network: Network, configuration: FrequencyConfigurat
 
 
 def _scores(
-    surfaces: Sequence[Surface], seen: Sequence[Sequence[Observation]], truths: Sequence[Surface]
+    surfaces: Sequence[Surface], observations: Sequence[Sequence[Observation]], truths: Sequence[Surface]
 ) -> tuple[float, float]:
     errors, excess = [], []
-    for predicted, each, true in zip(surfaces, seen, truths, strict=True):
+    for predicted, each, true in zip(surfaces, observations, truths, strict=True):
         now = correct(predicted, each).surface if each else predicted
         likely = on_front(true) > _LIKELY
         pairs = ((now.latency_ms, true.latency_ms), (now.energy_mj, true.energy_mj))

@@ -90,11 +90,11 @@ def problem_of(measurements: Measurements, kind: str, target: str, seed: int, co
 
 
 def cross_validate(
-    problem: TuningProblem, recipe: Recipe, threads: int, seed: int, first: int, told: Callable[[float, int], None]
+    problem: TuningProblem, recipe: Recipe, threads: int, seed: int, first: int, on_trial: Callable[[float, int], None]
 ) -> tuple[float, float]:
     """Root mean square of log(measured / predicted) over the folds, and mean leaves of a model.
 
-    ``told`` is called with error and trees from ``first`` trees on, each time at three times as many; it raises to stop.
+    ``on_trial`` is called with error and trees from ``first`` trees on, each time at three times as many; it raises to stop.
     """
     import xgboost
 
@@ -114,7 +114,7 @@ def cross_validate(
             off = held.get_label() - boosters[number].predict(held)
             squares.append(float(np.average(off**2, weights=held.get_weight())))
         done, error = rounds, float(np.sqrt(np.mean(squares)))
-        told(error, rounds)
+        on_trial(error, rounds)
     leaves = [sum(tree.count("leaf=") for tree in booster.get_dump()) for booster in boosters]
     return error, float(np.mean(leaves))
 

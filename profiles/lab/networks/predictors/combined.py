@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..record import MeasuredQuery, Query
 from . import estimator
-from .estimator import Estimator, Told, silent
+from .estimator import Estimator, ProgressCallback, silent
 from .graph_network import GraphNetwork, launches
 from .kernel_level import StackedEstimator
 from .rates import RateEstimator
@@ -40,13 +40,13 @@ class RatesAndLaunches:
     def parameters(self) -> int:
         return self._rates.parameters + sum(one.parameters for one in self._launches)
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         self.metrics = estimator.table_of(samples)[0]
-        self._rates.fit(samples, told)
+        self._rates.fit(samples, on_progress)
         timed = [name for name in self.metrics if not name.endswith("_mib")]
         own = [replace(one, values={name: one.values[name] for name in timed}) for one in samples]
         for network in self._launches if timed else ():
-            network.fit(own, told)
+            network.fit(own, on_progress)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         found = self._rates.predict(queries)
@@ -89,7 +89,7 @@ class RandomSearch:
     def parameters(self) -> int:
         return self._best.parameters
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         space = space_of(self._best)
         rng = np.random.default_rng(self._seed)
         names = sorted({sample.name for sample in samples})
@@ -101,14 +101,14 @@ class RandomSearch:
         while space and held_out and (not tried or self._now() - began < self._seconds):
             settings = {name: rng.choice(values).item() for name, values in space.items()}
             one = set_to(self._make(), settings)
-            one.fit(learnt, told)
+            one.fit(learnt, on_progress)
             error = float(np.abs(np.log(one.predict(held_out) / wanted)).mean())
             tried += 1
             if error < least:
                 least, best = error, settings
         self.settings = ", ".join([f"{tried} trials", *(f"{name} {value:g}" for name, value in best.items())]) if tried else ""
         self._best = set_to(self._make(), best)
-        self._best.fit(samples, told)
+        self._best.fit(samples, on_progress)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         return self._best.predict(queries)

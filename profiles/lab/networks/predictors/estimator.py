@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ....errors import RecordError
 from ..record import MeasuredQuery, Query
 
-Told = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 
 
 def silent(done: int, total: int, text: str) -> None:
@@ -30,7 +30,7 @@ class Estimator(Protocol):
     @property
     def parameters(self) -> int: ...
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         """Learn from samples. Raises RecordError."""
         ...
 

@@ -16,7 +16,7 @@ from . import estimator
 from .architectures import Anee, Architecture, LaunchSum, Pmgns, SeerNet
 from .batches import FeatureBatch, Scalings, make_batch
 from .encodings import ENCODINGS, EncodedGraph
-from .estimator import Targets, Told, silent
+from .estimator import ProgressCallback, Targets, silent
 from .layers import Initial
 from .operations import NumpyOperations
 from .training import NetworkTrainingOptions, train
@@ -47,7 +47,7 @@ class GraphNetwork:
         together = self.together and metrics > 1
         return self.architecture, replace(self.options, pcgrad=self.options.pcgrad and together), together
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         metrics, values = estimator.table_of(samples)
         encoding = ENCODINGS[self.architecture.encoding]
         encoded = self._encoded(samples)
@@ -64,7 +64,9 @@ class GraphNetwork:
 
         columns = [list(range(len(metrics)))] if self.together else [[column] for column in range(len(metrics))]
         groups = [sample.name for sample in samples]
-        self._weights = [train(self.architecture, self.options, batches, scaled[:, own], groups, told) for own in columns]
+        self._weights = [
+            train(self.architecture, self.options, batches, scaled[:, own], groups, on_progress) for own in columns
+        ]
         self.metrics = metrics
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from ....bundle.bundle import Bundle
 from ....errors import RecordError
 from ..record import MeasuredQuery, Query, device_levels
 from . import estimator
-from .estimator import Estimator, Told, silent
+from .estimator import Estimator, ProgressCallback, silent
 
 
 class ScaledEstimator:
@@ -30,7 +30,7 @@ class ScaledEstimator:
     def parameters(self) -> int:
         return len(self._factors)
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         metrics, values = estimator.table_of(samples)
         self._factors = np.median(values / self._bare(samples, metrics), axis=0)
         self.metrics = metrics
@@ -95,14 +95,14 @@ class StackedEstimator:
     def parameters(self) -> int:
         return self.base.parameters + self.learner.parameters
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         self.base.fit(samples)
         bare = self.base.predict(samples)
         off = [
             replace(sample, values={name: value / by for (name, value), by in zip(sample.values.items(), row, strict=True)})
             for sample, row in zip(samples, bare, strict=True)
         ]
-        self.learner.fit(off, told)
+        self.learner.fit(off, on_progress)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)

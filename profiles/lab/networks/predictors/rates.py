@@ -19,7 +19,7 @@ from ....errors import RecordError
 from ..record import MeasuredQuery, Query
 from . import estimator
 from .encodings import OPERATORS, operator_of
-from .estimator import Told, silent
+from .estimator import ProgressCallback, silent
 from .kernel_level import ScaledEstimator
 
 Matrix = NDArray[np.float64]
@@ -111,15 +111,15 @@ class RateEstimator(ScaledEstimator):
     def parameters(self) -> int:
         return super().parameters + sum(int((rates > 0).sum()) for rates in self._rates.values())
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         metrics, values = estimator.table_of(samples)
         counted = _of_graphs(samples)
         devices = np.array([sample.device for sample in samples])
         for number, metric in enumerate(metrics):
-            told(number, len(metrics), metric)
+            on_progress(number, len(metrics), metric)
             fit = {"mib": _fit_memory, "mj": _fit_energy}.get(metric.rpartition("_")[2], _fit_time)
             self._rates[metric] = fit(counted, devices, values[:, number])
-        super().fit(samples, told)
+        super().fit(samples, on_progress)
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
         counted, found = _of_graphs(queries), np.empty((len(queries), len(metrics)))

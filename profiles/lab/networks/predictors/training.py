@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ....errors import RecordError
 from .architectures import HEAD, Architecture
 from .batches import FeatureBatch
-from .estimator import Told, silent
+from .estimator import ProgressCallback, silent
 from .layers import Initial
 from .torch_operations import TorchOperations
 
@@ -52,7 +52,7 @@ def train(
     batches: Batches,
     targets: NDArray[np.float64],
     groups: Sequence[str],
-    told: Told = silent,
+    on_progress: ProgressCallback = silent,
 ) -> Initial:
     """Weights of the best epoch on the validation networks. Raises RecordError without PyTorch.
 
@@ -94,7 +94,7 @@ def train(
             if schedule is not None:
                 schedule.step()
         reached = _error(torch, architecture, options, weights, batches, wanted, valid_set, outputs)
-        told(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {reached:.4g}")
+        on_progress(epoch + 1, options.epochs, f"epoch {epoch + 1}, loss {reached:.4g}")
         if reached < best_error:
             best_error, waited = reached, 0
             best = {name: value.detach().numpy().copy() for name, value in weights.items()}
@@ -120,10 +120,10 @@ def _split(groups: Sequence[str], share: float, rng: np.random.Generator) -> tup
     return np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
-def _losses(torch: Any, options: NetworkTrainingOptions, found: Any, wanted: Any) -> Any:
+def _losses(torch: Any, options: NetworkTrainingOptions, found: Any, measured: Any) -> Any:
     if options.loss == "huber":
-        return torch.nn.functional.huber_loss(found, wanted, reduction="none", delta=options.knee).mean(0)
-    return ((found - wanted) ** 2).mean(0)
+        return torch.nn.functional.huber_loss(found, measured, reduction="none", delta=options.knee).mean(0)
+    return ((found - measured) ** 2).mean(0)
 
 
 def _error(
@@ -132,7 +132,7 @@ def _error(
     options: NetworkTrainingOptions,
     weights: Any,
     batches: Batches,
-    wanted: Any,
+    measured: Any,
     numbers: NDArray[np.int64],
     outputs: int,
 ) -> float:
@@ -141,7 +141,7 @@ def _error(
         for at in range(0, len(numbers), options.batch):
             part = numbers[at : at + options.batch]
             found = architecture.forward(TorchOperations(), weights, batches(part), outputs)
-            total += float(_losses(torch, options, found, wanted[part]).mean()) * len(part)
+            total += float(_losses(torch, options, found, measured[part]).mean()) * len(part)
     return total / max(len(numbers), 1)
 
 

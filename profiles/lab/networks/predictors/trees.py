@@ -15,7 +15,7 @@ from ....errors import RecordError
 from ..record import DEVICE_FEATURES, MeasuredQuery, Query
 from . import estimator
 from .encodings import JUNG, jung_features
-from .estimator import Targets, Told, silent
+from .estimator import ProgressCallback, Targets, silent
 
 Method = Literal["rf", "gb", "xgb"]
 
@@ -69,7 +69,7 @@ class GlobalTrees:
             booster.num_boosted_rounds() * int(_METHODS[self.method][1].get("num_parallel_tree", 1)) for booster in self._trees
         )
 
-    def fit(self, samples: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         metrics, values = estimator.table_of(samples)
         targets = Targets.fit(values)
         names = (*(_common_counters(samples) if self.counted else ()), *NAMES)
@@ -81,10 +81,10 @@ class GlobalTrees:
         self.features = tuple(names[at] for at in chosen)
         self._trees = []
         for number, column in enumerate(scaled.T):
-            told(number, len(metrics), f"{self.method} of {metrics[number]}")
+            on_progress(number, len(metrics), f"{self.method} of {metrics[number]}")
             self._trees.append(self._grown(rows[:, chosen], column, self.seed))
         self._targets, self.metrics = targets, metrics
-        told(len(metrics), len(metrics), self.method)
+        on_progress(len(metrics), len(metrics), self.method)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
         estimator.check_fitted(self.metrics)
@@ -142,8 +142,8 @@ def _common_counters(samples: Sequence[MeasuredQuery]) -> list[str]:
     return sorted(common)
 
 
-def _determination(found: NDArray[Any], wanted: NDArray[np.float64]) -> float:
-    return 1 - float(((found - wanted) ** 2).sum() / max(((wanted - wanted.mean()) ** 2).sum(), 1e-12))
+def _determination(found: NDArray[Any], measured: NDArray[np.float64]) -> float:
+    return 1 - float(((found - measured) ** 2).sum() / max(((measured - measured.mean()) ** 2).sum(), 1e-12))
 
 
 def _xgboost() -> Any:

@@ -144,9 +144,9 @@ class SimulatedGpu:
             wanted = self._followed_hz
         return self.clock.request(self._round(wanted))
 
-    def _round(self, wanted: float) -> int:
+    def _round(self, requested: float) -> int:
         low, high = self.limits
-        return self.clock.at_least(min(max(wanted, low), high))
+        return self.clock.at_least(min(max(requested, low), high))
 
     def _set_governor(self, text: str) -> float:
         name = scan_word(text, _NAME_LENGTH)
@@ -290,8 +290,8 @@ class SimulatedGpu49(SimulatedGpu):
         self._high_hz = value
         return self._update()
 
-    def _round(self, wanted: float) -> int:
+    def _round(self, requested: float) -> int:
         low, high = self.limits
-        if wanted >= high:
+        if requested >= high:
             return self.clock.at_most(high)
-        return self.clock.at_least(max(wanted, low))
+        return self.clock.at_least(max(requested, low))

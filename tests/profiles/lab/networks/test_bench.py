@@ -16,7 +16,7 @@ from jetdvfs.kernels.graph import graph_of
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
-from jetdvfs.profiles.lab.networks.predictors.estimator import Told, silent
+from jetdvfs.profiles.lab.networks.predictors.estimator import ProgressCallback, silent
 from jetdvfs.profiles.lab.networks.predictors.loading import ABLATIONS, duplicates
 from jetdvfs.profiles.lab.networks.record import MeasuredQuery, NetworkRecorder, Query, RecordContents
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, measured, samples
@@ -28,7 +28,7 @@ class Constant:
     metrics: tuple[str, ...] = ()
     parameters = 0
 
-    def fit(self, learnt: Sequence[MeasuredQuery], told: Told = silent) -> None:
+    def fit(self, learnt: Sequence[MeasuredQuery], told: ProgressCallback = silent) -> None:
         self.metrics = tuple(learnt[0].values)
 
     def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
