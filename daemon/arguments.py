@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ..kernels.errors import GridError
 from ..kernels.grid import CONFIGURATION_FORM, FrequencyConfiguration, parse_configuration
-from ..kernels.text import meant_by, valid_instead
+from ..kernels.text import closest_match, valid_instead
 from ..kernels.units import METHODS
 from .errors import UsageError
 from .planning import targets
@@ -72,7 +72,7 @@ class OneLineParser(argparse.ArgumentParser):
     def unknown(self, arguments: Sequence[str], hint: str = "") -> NoReturn:
         """End with one line on unknown arguments, and a close option, or the hint."""
         first = next((one.partition("=")[0] for one in arguments if one.startswith("--")), "")
-        meant = meant_by(first, self._options())
+        meant = closest_match(first, self._options())
         self.error(f"{' '.join(arguments)}: not known{f'; did you mean {meant!r}?' if meant else hint}")
 
     def _options(self) -> list[str]:
@@ -163,7 +163,7 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
         parser.add_argument("--config", metavar=CONFIGURATION_FORM, help=help_text)
 
 
-def asked_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
+def requested_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
     try:
         return parse_configuration(text, levels)
     except GridError as error:

@@ -38,7 +38,7 @@ from msgspec import Meta
 
 from ..kernels.errors import GridError
 from ..kernels.grid import parse_configuration
-from ..kernels.text import meant_by
+from ..kernels.text import closest_match
 from ..profiles.documents import Place, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
 from .hardware.clocks.clusters import Clusters
@@ -187,7 +187,7 @@ def read_config(path: Path | None) -> ConfigReading:
 
 
 def _suggested(at: Place, known: Sequence[str]) -> str:
-    close = meant_by(str(at[-1]), known)
+    close = closest_match(str(at[-1]), known)
     meant = f"; did you mean {dotted((*at[:-1], close))}?" if close else ";"
     return f"{meant} valid: {', '.join(known)}"
 

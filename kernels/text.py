@@ -38,7 +38,7 @@ def needing(what: str, extras: str, refusal: type[Exception]) -> Iterator[None]:
         raise refusal(f"{what}: needs {missing} ({install})") from error
 
 
-def meant_by(word: str, known: Sequence[str]) -> str | None:
+def closest_match(word: str, known: Sequence[str]) -> str | None:
     import difflib  # the resident daemon gets here only by mistakes of its configuration
 
     return next(iter(difflib.get_close_matches(word[:64], known, n=1)), None)
@@ -46,6 +46,6 @@ def meant_by(word: str, known: Sequence[str]) -> str | None:
 
 def valid_instead(word: str, known: Sequence[str]) -> str:
     """End of a message about an unknown word: the closest known word, if any, and all known words."""
-    meant = meant_by(word, known)
+    meant = closest_match(word, known)
     guess = f" did you mean {meant!r}?" if meant else ""
     return f";{guess} valid: {', '.join(known) or 'none'}"

@@ -61,7 +61,7 @@ from ..errors import UsageError
 from . import model_arguments as common
 from . import output
 from .model_arguments import measured_text, read_measured, read_model
-from .pictures import say_drawn
+from .pictures import announce_picture
 
 _NO_PROFILE = "kinds without a cost model in any profile"
 
@@ -142,7 +142,7 @@ def _draw(network: Network, args: argparse.Namespace) -> None:
     if not network.launches:
         raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
     draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
-    say_drawn(args.plot)
+    announce_picture(args.plot)
 
 
 def _to_json(

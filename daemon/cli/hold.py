@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configuration(text: str | None) -> str | FrequencyConfiguration | None:
-    return text if text is None or needs_levels(text) else arguments.asked_configuration(text)
+    return text if text is None or needs_levels(text) else arguments.requested_configuration(text)
 
 
 def _summary(used: Mapping[str, Any]) -> str:

@@ -288,7 +288,7 @@ def on_grid(text: str, grid: FrequencyGrid) -> FrequencyConfiguration:
     """Configuration of a --config on a grid, or UsageError; the highest level of a clock left to its governor."""
     if left := governed(text):
         text = ",".join("max" if axis in left else word for axis, word in zip(AXES, text.split(","), strict=True))
-    configuration = arguments.asked_configuration(text, grid.to_json())
+    configuration = arguments.requested_configuration(text, grid.to_json())
     try:
         grid.index(configuration)
     except GridError as error:

@@ -63,7 +63,7 @@ def switch_mode(
         lines += [f"note: {foreign}"] if foreign else []
         return {"requested": asdict(mode), "active": active and asdict(active), "changed_masks": list(masks)}, lines
     if root == "/" and os.geteuid() != 0:
-        done = _asked_of(stats, mode, changed_masks(active, mode))
+        done = _requested_of(stats, mode, changed_masks(active, mode))
     else:
         done = Nvpmodel(PROGRAM if root == "/" else f"{files.root}{PROGRAM}").switch(mode)
     if done.needs_reboot:
@@ -80,7 +80,7 @@ def switch_mode(
     return {**asdict(done), "done": done.done, "before": active and asdict(active)}, lines
 
 
-def _asked_of(
+def _requested_of(
     stats: Callable[[], AbstractContextManager[JetsonStats | None]], mode: PowerMode, masks: tuple[str, ...]
 ) -> ModeSwitch:
     with stats() as service:

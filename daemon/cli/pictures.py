@@ -71,7 +71,7 @@ def picture_file(text: str) -> Path:
     return path
 
 
-def say_drawn(path: Path) -> None:
+def announce_picture(path: Path) -> None:
     print(printable(f"drawn in {path}"), file=sys.stderr)
 
 

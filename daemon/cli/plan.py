@@ -45,7 +45,7 @@ from . import output
 from . import plan_batches as batches
 from . import plan_comparison as compare
 from . import plan_modes as modes
-from .pictures import say_drawn
+from .pictures import announce_picture
 
 if TYPE_CHECKING:
     from ...kernels.network import Network
@@ -137,7 +137,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
 
         title = common.picture_title(network, bundle, args)
         draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
-        say_drawn(args.plot)
+        announce_picture(args.plot)
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()

@@ -33,7 +33,7 @@ from .. import arguments
 from ..errors import UsageError
 from . import explain, output
 from . import model_arguments as common
-from .pictures import say_drawn
+from .pictures import announce_picture
 
 _OF_TIME = 6
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
         title = common.picture_title(network, bundle, args)
         draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
-        say_drawn(args.plot)
+        announce_picture(args.plot)
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
         return 0

@@ -138,7 +138,7 @@ class Axes:
                 with contextlib.suppress(HardwareBusy, HardwareRefused):
                     self.drivers[name] = cpu.probe_cluster(self._files, self._description, path)
 
-    def look_again(self) -> None:
+    def probe_again(self) -> None:
         for axis in _AXES:
             driver, fixed = self.drivers.get(axis.name), self.fixed.get(axis.name)
             if (fixed and fixed.may_appear) or (driver and driver.stale()):

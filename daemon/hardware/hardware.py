@@ -130,7 +130,7 @@ class Hardware:
 
     def moved_limits(self) -> tuple[str, ...]:
         """Limits moved since the power mode set them; while clocks are held, some may be ours."""
-        self._axes.look_again()
+        self._axes.probe_again()
         return tuple(
             moved_limits(self._files, ((title(name), driver) for name, driver in self._axes.drivers.items()), self.mode())
         )
@@ -154,11 +154,11 @@ class Hardware:
         return self.offered().grid
 
     def offered(self) -> OfferedLevels:
-        self._axes.look_again()
+        self._axes.probe_again()
         return read_offered(self._axes, self.description, self.mode(), self._others)
 
     def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
-        self._axes.look_again()
+        self._axes.probe_again()
         failed: list[str] = []
         return read_offered(self._axes, self.description, self.mode(), self._others, failed).grid, tuple(failed)
 
@@ -176,7 +176,7 @@ class Hardware:
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
         """Readings of every controlled clock, by axis or cluster set apart; one per domain."""
-        self._axes.look_again()
+        self._axes.probe_again()
         return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
     def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
@@ -208,7 +208,7 @@ class Hardware:
     def throttled(self) -> tuple[str, ...]:
         reasons = self.sensors.throttled(now=True)
         if reasons and self._keeper is not None and self._keeper.baseline is not None:
-            self._keeper.baseline.heat_seen()
+            self._keeper.baseline.note_heat()
         return reasons
 
     def fan(self) -> Fan | None:
@@ -349,7 +349,7 @@ class Hardware:
     def stock(self, held: Marker) -> HeldClocksReport:
         from .baseline.held_clocks import stock  # only for a lost baseline
 
-        self._axes.look_again()
+        self._axes.probe_again()
         found = stock(self._files, self._axes.drivers.values(), self.mode(), self.description, held.domains)
         seen = {domain.name for domain in self._axes.domains}
         found.unread += [f"{name}: was held, and is not there to be looked at" for name in held.domains if name not in seen]
@@ -357,7 +357,7 @@ class Hardware:
 
     def unlock_memory(self, *, dry_run: bool = False) -> tuple[Write, ...]:
         """End any program's lock of the memory clock, as one that a dead process left; return the writes made."""
-        self._axes.look_again()
+        self._axes.probe_again()
         writes = self._axes.memory.unlock() if self._axes.memory else ()
         for write in () if dry_run else writes:
             self._files.write_text(write.path, write.value)

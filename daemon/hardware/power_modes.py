@@ -41,7 +41,7 @@ class RunningModes:
     @property
     def note(self) -> str:
         """Reason why the modes, or the one in force, are unknown; empty if nvpmodel reports nothing."""
-        if self.modes is None or (number := told_mode(self._files)) is None:
+        if self.modes is None or (number := mode_in_status(self._files)) is None:
             return self._unknown
         known = any(mode.id == number for mode in self.modes.table)
         return "" if known else f"power mode {number} is in force, which {self.modes.conf} does not list"
@@ -84,11 +84,11 @@ def read_modes(files: Files, cores: int) -> ModeSet | None:
 
 
 def active_mode(files: Files, modes: ModeSet) -> PowerMode | None:
-    number = told_mode(files)
+    number = mode_in_status(files)
     return next((mode for mode in modes.table if mode.id == number), None)
 
 
-def told_mode(files: Files) -> int | None:
+def mode_in_status(files: Files) -> int | None:
     match = re.match(r"pmode:(\d+)\b", files.find_text(STATUS) or "")
     return int(match[1]) if match else None
 

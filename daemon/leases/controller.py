@@ -289,7 +289,7 @@ class Controller:
             if self._board.touched:
                 self._restore()
         elif self.applied is not None:
-            self._look_after(self.applied)
+            self._keep_memory_clock(self.applied)
         self._check_targets()
 
     def _follow(self, reason: str) -> None:
@@ -391,7 +391,7 @@ class Controller:
             except DaemonError as error:
                 self._said.say(logging.WARNING, f"{lease.label} keeps its plan: {error}", fields(TROUBLE, **about(lease)))
 
-    def _look_after(self, applied: AppliedSetting) -> None:
+    def _keep_memory_clock(self, applied: AppliedSetting) -> None:
         try:
             if self._board.keep_memory():
                 log.warning("the memory clock is locked: the kernel no longer keeps it where it was")

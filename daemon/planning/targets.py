@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from ...kernels.text import meant_by
+from ...kernels.text import closest_match
 from ..errors import UsageError
 
 __all__ = [
@@ -384,7 +384,7 @@ def parse_target(text: str) -> Target:
     elif unit:
         hint = f": expected one of {', '.join(one.quantity for one in _bounded() if one.quantity)} with a unit"
     forms = {target.keyword: target.usage() for target in target_classes()}
-    meant = meant_by(name or value, list(forms))
+    meant = closest_match(name or value, list(forms))
     hint += f"; did you mean {forms[meant]!r}?" if meant else ";"
     raise UsageError(f"target {text!r:.80}{hint} valid: {', '.join(forms.values())}")
 

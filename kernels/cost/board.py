@@ -182,7 +182,7 @@ class BoardCost:
             model = self._finishing[invocation.kind]
         return model
 
-    def stands_in(self, invocation: KernelInvocation) -> bool:
+    def uses_stand_in(self, invocation: KernelInvocation) -> bool:
         fused = invocation.kind not in self.kernels and is_fused(invocation.kind)
         return fused or bool(invocation.params.get("epilogue"))
 

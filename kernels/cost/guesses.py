@@ -48,7 +48,7 @@ def trust_in(kernel: KernelInvocation, cost: BoardCost) -> Trust:
         why = NO_MODEL if other is None else f"{kernel.dtype}: measured {', '.join(other.dtypes)}"
         return Trust(ModelPair(UNMODELLED_SIGMA, UNMODELLED_SIGMA), guessed=why)
     own = ModelPair(model.time_sigma, model.power_sigma)
-    if cost.in_engine and cost.engines is None and not cost.observed and cost.stands_in(kernel):
+    if cost.in_engine and cost.engines is None and not cost.observed and cost.uses_stand_in(kernel):
         return Trust(own, FUSED_SIGMA, FUSED)
     if model.region is None:
         return Trust(own)

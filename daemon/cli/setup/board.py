@@ -88,7 +88,7 @@ class BoardFacts:
         }  # fmt: skip
 
 
-def what_is_known(board: SetUpBoard, prior_name: str | None) -> BoardFacts:
+def known_facts(board: SetUpBoard, prior_name: str | None) -> BoardFacts:
     description, (offered, unknown) = board.description, board.hardware.seen()
     manifests = {}
     for name, path in find_bundles().items():

@@ -30,7 +30,7 @@ from ... import arguments
 from ...errors import UsageError
 from ..model_arguments import read_model
 from ..output import print_json, progress_bar, table
-from .board import SetUpBoard, what_is_known
+from .board import SetUpBoard, known_facts
 from .measuring import SetupPlan, adapt, measure, prove
 from .runners import Candidate, EngineRunner, Runner, TorchRunner, TwinRunner
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--accuracy {args.accuracy:g}: expected a percentage between 0 and 100")
     say = (lambda text: None) if args.json else print
     board = SetUpBoard(args.root, args.board, args.socket)
-    known = what_is_known(board, args.prior)
+    known = known_facts(board, args.prior)
     candidates = _candidates(args)
     told: dict[str, Any] = {"simulated": args.bench is not None, **known.to_json()}
     for line in known.lines():

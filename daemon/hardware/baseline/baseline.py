@@ -68,7 +68,7 @@ class Baseline:
         self._marked: Marker | None = None
         self._hot_s = -_COOLS_S
 
-    def heat_seen(self) -> None:
+    def note_heat(self) -> None:
         self._hot_s = self._clock.monotonic()
 
     @property
@@ -191,7 +191,7 @@ class Baseline:
         if dry_run:
             return RestoreReport(tuple(work.writes), tuple(work.left), tuple(work.failed))
         work.left += self._left_alone(work.left) if only is None else ()
-        failed = work.failed + [refused.get(write.path) or self._not_taken(write) for write in work.writes]
+        failed = work.failed + [refused.get(write.path) or self._not_accepted(write) for write in work.writes]
         if not failed:
             journal = {path: entry for path, entry in self._record.journal.items() if path not in ours}
             taken = {path: text for path, text in self._record.taken.items() if path not in ours}
@@ -213,7 +213,7 @@ class Baseline:
         still = (path for path, value in found.items() if path not in told and self._files.find_text(path) == value)
         return [f"{path}: left at {found[path]}, which another program set" for path in still]
 
-    def _not_taken(self, write: Write) -> str:
+    def _not_accepted(self, write: Write) -> str:
         """Error for a value that did not take: a cap of the memory clock may fall and not rise again."""
         now = self._files.find_text(write.path)
         return f"{write.path}: stays at {now}, though {write.value} was written"
@@ -259,7 +259,9 @@ class Baseline:
                 touch.add(path)
             elif found is not None and self._reads_as(domain, path, current, (found,)):
                 continue
-            elif not _follows_mode(domain, path) or (self._record.journal[path].confirmed and self._asked_for(path, current)):
+            elif not _follows_mode(domain, path) or (
+                self._record.journal[path].confirmed and self._holds_setpoint(path, current)
+            ):
                 theirs.add(path)
                 work.left.append(f"{path}: left at {current}, which another program set")
         if domain.setpoint in theirs:
@@ -281,11 +283,11 @@ class Baseline:
         mode = domain.mode if _follows_mode(domain, path) else None
         if mode is None:
             taken[path] = current
-        elif mode.value.isdecimal() and self._asked_for(path, current) and self._files.find_text(mode.path) == mode.value:
+        elif mode.value.isdecimal() and self._holds_setpoint(path, current) and self._files.find_text(mode.path) == mode.value:
             taken |= {path: current, mode.path: mode.value}
             values[mode.path] = mode.value
 
-    def _asked_for(self, path: str, current: str) -> bool:
+    def _holds_setpoint(self, path: str, current: str) -> bool:
         """True if a setpoint holds a frequency that a program can have set, not a word or a misread value."""
         return rate_in(current) is not None and self._files.find_text(path) == current
 
@@ -356,7 +358,7 @@ class Baseline:
         if thermal.reached(thermal.read_trips(self._files), thermal.read_temperatures_mc(self._files)) or any(
             (state := device.read(self._files)) is not None and state.state > 0 for device in find_devices(self._files)
         ):
-            self.heat_seen()
+            self.note_heat()
         return self._clock.monotonic() - self._hot_s < _COOLS_S
 
     def _store_record(self, record: BaselineRecord) -> None:

@@ -101,11 +101,11 @@ class BaselineStore:
             outdated.append(self._marker)
         if not lost and (marker or any(one.path == self._marker for one in damaged)):
             lost = (f"{self.folder}: both copies are gone",)
-        elif not (lost or records or outdated or marker) and self._was_taken_away(boot_id):
+        elif not (lost or records or outdated or marker) and self._was_removed(boot_id):
             lost = (f"{self.folder.parent}: was taken away, with all that it held",)
             marker = self._witnessed()
         record = max(records, key=lambda one: one.generation, default=None)
-        from_older = None if record is not None else self._look_at_older(boot_id, damaged, outdated)
+        from_older = None if record is not None else self._read_older(boot_id, damaged, outdated)
         if isinstance(from_older, str):
             lost = (*lost, from_older)
         found = record or (from_older if isinstance(from_older, BaselineRecord) else None)
@@ -118,7 +118,7 @@ class BaselineStore:
             tuple(outdated),
         )
 
-    def _look_at_older(self, boot_id: str, damaged: list[DamagedFile], outdated: list[Path]) -> BaselineRecord | str | None:
+    def _read_older(self, boot_id: str, damaged: list[DamagedFile], outdated: list[Path]) -> BaselineRecord | str | None:
         if self._older is None:
             return None
         data = None
@@ -134,7 +134,7 @@ class BaselineStore:
             return None
         return record
 
-    def _was_taken_away(self, boot_id: str) -> bool:
+    def _was_removed(self, boot_id: str) -> bool:
         """True if clocks were held in this boot and the folder has no trace of it."""
         if self._outer_witness is None or os.path.lexists(self._inner_witness):
             return False

@@ -82,7 +82,7 @@ class ClockDomain:
         strict: bool = False,
         current: Mapping[str, str | None] | None = None,
     ) -> tuple[Write, ...]:
-        """Writes, in order, that restore the files in ``touch`` to ``values``, without correct ones, as just read in ``current``.
+        """Writes, in order, that restore the files in ``touch`` to ``values``; none for those right in ``current``, as read.
 
         Limits first, then the setpoint in our mode, and the mode last; reversed if the setpoint comes early. A setpoint saved
         as a word (``<unsupported>``) had no value. A lower limit is restored even above an upper one that is not ours: the

@@ -159,11 +159,11 @@ class BoardService:
                 return function()
             finally:
                 self._reading = replace(self._reading, outdated=True)
-                self.thread.when_at_rest(self._look_once)
+                self.thread.when_at_rest(self._read_once)
 
         return change
 
-    def _look_once(self) -> None:
+    def _read_once(self) -> None:
         if self._reading.outdated and not self.thread.ending:
             self.read()
 

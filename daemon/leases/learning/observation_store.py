@@ -115,13 +115,13 @@ class ObservationStore:
         self._saved = self._known.pop(key, None) is None and self._saved
 
     def drop(self, uid: int | None, name: str | None) -> int:
-        gone = [key for key, program in self._known.items() if _meant(key, program, uid, name)]
+        gone = [key for key, program in self._known.items() if _matches(key, program, uid, name)]
         for key in gone:
             self.forget(key)
         return len(gone)
 
     def learned(self, uid: int | None, name: str | None = None) -> list[ProgramSummary]:
-        return [_summary(key, program) for key, program in reversed(self._known.items()) if _meant(key, program, uid, name)]
+        return [_summary(key, program) for key, program in reversed(self._known.items()) if _matches(key, program, uid, name)]
 
     def summary(self, key: ProgramKey) -> ProgramSummary | None:
         return _summary(key, self._known[key]) if key in self._known and self.observations(key) else None
@@ -154,7 +154,7 @@ class ObservationStore:
             log.warning("observations cannot be kept in %s: %s", self._path, error.strerror)
 
 
-def _meant(key: ProgramKey, program: _ProgramObservations, uid: int | None, name: str | None) -> bool:
+def _matches(key: ProgramKey, program: _ProgramObservations, uid: int | None, name: str | None) -> bool:
     return uid in (None, key.uid) and name in (None, program.name or program.app)
 
 

@@ -200,7 +200,7 @@ class Connection:
             if not data:
                 self._input_ended()
             elif descriptors:
-                self._look_at_attached(data)
+                self._examine_attached(data)
             else:
                 self._take(self._sock.recv(len(data)))
         except (BlockingIOError, InterruptedError):
@@ -227,7 +227,7 @@ class Connection:
             if len(self._buffer) >= _READ_AHEAD_BYTES:
                 self._pause_reading()
 
-    def _look_at_attached(self, data: bytes) -> None:
+    def _examine_attached(self, data: bytes) -> None:
         """Examine a call with a descriptor, left to a child; its piece may begin anywhere, but a peek ends with it."""
         whole = data.endswith(b"\0")
         if not whole and len(data) < _CHUNK_BYTES:

@@ -37,7 +37,7 @@ import numpy as np
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json
-from ....daemon.cli.pictures import picture_file, say_drawn
+from ....daemon.cli.pictures import announce_picture, picture_file
 from ...bundle.bundle import load_bundle
 from ...errors import MeasurementError
 from ...twin.cli.arguments import add_perturbed
@@ -95,7 +95,7 @@ def replay_tables(args: argparse.Namespace) -> int:
         from .pictures import draw_replays
 
         draw_replays(runs, args.plot, simulated=bool(args.profile))
-        say_drawn(args.plot)
+        announce_picture(args.plot)
     if args.json:
         print_json([_row(run) for run in runs])
     return 0

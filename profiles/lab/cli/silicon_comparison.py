@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....daemon.cli.output import print_json
-from ....daemon.cli.pictures import new_figure, picture_file, save, say_drawn
+from ....daemon.cli.pictures import announce_picture, new_figure, picture_file, save
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import valid_instead
 from ...errors import ComparisonDataError
@@ -131,4 +131,4 @@ def draw(reports: Sequence[Report], path: Path) -> None:
         axis.set_ylabel("simulated", fontsize=8)
         axis.tick_params(labelsize=7)
     save(figure, path)
-    say_drawn(path)
+    announce_picture(path)

@@ -99,7 +99,7 @@ class _Fleet:
         looked = 0.0
         while True:
             if time.monotonic() - looked > _LOOK_S:
-                self._look_round()
+                self._check_boards()
                 looked = time.monotonic()
             for board in self.boards:
                 self._set_to_work(board)
@@ -119,7 +119,7 @@ class _Fleet:
             if board.running is not None:
                 board.running[1].cancel(force=True)
 
-    def _look_round(self) -> None:
+    def _check_boards(self) -> None:
         now, there = time.monotonic(), worker_names(self._client)
         if any(there.get(board.name, board.address) != board.address for board in self.boards):
             self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)

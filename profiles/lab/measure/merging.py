@@ -109,7 +109,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
         first,
         invocations=tuple(invocations.items),
         calls=tuple(calls.items),
-        networks=tuple(_told_apart(networks.items)),
+        networks=tuple(_distinguished(networks.items)),
         temperatures_c=tuple(temperatures.items),
         tables={name: MeasurementRows.joined(found) for name, found in tables.items()},
         environment={"meter": "several records", "parts": [dataclasses.asdict(part) for part in parts]},
@@ -130,7 +130,7 @@ class _Union:
             self.places.append(np.array([numbers[key(item)] for item in items], np.int64))
 
 
-def _told_apart(networks: Sequence[Network]) -> Iterator[Network]:
+def _distinguished(networks: Sequence[Network]) -> Iterator[Network]:
     seen: dict[str, int] = {}
     for network in networks:
         seen[network.name] = seen.get(network.name, 0) + 1

@@ -69,7 +69,7 @@ class AssemblyFold:
     networks: tuple[Network, ...]
     nodes: tuple[int, ...]
 
-    def judged_on(self, measurements: Measurements) -> tuple[int, ...]:
+    def held_out_nodes(self, measurements: Measurements) -> tuple[int, ...]:
         return self.nodes or measurements.nodes
 
 
@@ -199,7 +199,7 @@ def left_out_uncertainty(
         def report(done: int, _total: int, text: str, steps: int = steps, number: int = number) -> None:
             progress(steps + done, len(folds) * len(kinds), f"fold {number + 1} of {len(folds)}: {text}")
 
-        nodes = fold.judged_on(measurements)
+        nodes = fold.held_out_nodes(measurements)
         models = train_all(measurements, board, networks, kinds, options, report, fold=fold, recipes=trained)
         kept = [network for network in networks if network not in fold.networks]
         strange = _signatures(fold.networks) - _signatures(kept)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.cli.setup.board import ObservedRun, SetUpBoard, spread_out, what_is_known
+from jetdvfs.daemon.cli.setup.board import ObservedRun, SetUpBoard, known_facts, spread_out
 from jetdvfs.daemon.cli.setup.measuring import SetupPlan, measure
 from jetdvfs.daemon.cli.setup.runners import Candidate, EngineRunner, TwinRunner
 from jetdvfs.daemon.hardware.files import Files
@@ -159,7 +159,7 @@ def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: DemoBo
     class Never:
         what, simulated = "nothing", True
 
-    known = what_is_known(SetUpBoard(stage.root, BOARD.name), PRIOR)
+    known = known_facts(SetUpBoard(stage.root, BOARD.name), PRIOR)
     plan = SetupPlan(Astray(), known, (_candidate("resnet18"),), 5.0, tmp_path / "r.npz", "made", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(MeasurementError, match=r"ENOENT\); 0 are kept"):
         measure(plan, Never(), None, lambda *_: None)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_what_is_observed_on_a_warm_board_is_what_a_profile_knows_of_a_cooler_on
         with Application(stage.application_port) as application:
             application.request("fault", kind="heat", degrees=25)
         there = SetUpBoard(stage.root, board.name)
-        plan = SetupPlan(there, what_is_known(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
+        plan = SetupPlan(there, known_facts(there, PRIOR), (candidate,), 6.0, tmp_path / "record.npz", "made", tmp_path)
         with there.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
             found = measure(plan, runner, client, lambda *_: None)
     low_c, high_c = found.environment["die_c"]
@@ -237,7 +237,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: DemoBoard,
     network = trtexec.network(write_engine(path, layers, times), ())
     write_engine(path, layers, times, port=stage.application_port, network=network.to_json(host_calls=True))
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
-    plan = SetupPlan(board, what_is_known(board, PRIOR), (Candidate(path, network, ()),), 1.5, record, "made", tmp_path)
+    plan = SetupPlan(board, known_facts(board, PRIOR), (Candidate(path, network, ()),), 1.5, record, "made", tmp_path)
     with board.daemon(own=False) as client:
         measure(plan, EngineRunner(trtexec), client, lambda done, total, text: None)
     found = Measurements.load(record)
@@ -253,7 +253,7 @@ def test_an_engine_is_observed_over_the_clocks_with_its_layers(stage: DemoBoard,
 def test_it_ends_when_plans_are_known_as_well_as_asked(stage: DemoBoard, tmp_path: Path) -> None:
     candidate = _candidate("resnet18")
     board, record = SetUpBoard(stage.root, BOARD.name), tmp_path / "record.npz"
-    plan = SetupPlan(board, what_is_known(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
+    plan = SetupPlan(board, known_facts(board, PRIOR), (candidate,), 120.0, record, "made", tmp_path, accuracy=0.5)
     told: list[str] = []
     with board.daemon(own=False) as client, contextlib.closing(TwinRunner(Path(stage.application_port))) as runner:
         found = measure(plan, runner, client, lambda done, total, text: told.append(text))

@@ -30,7 +30,7 @@ from statistics import fmean
 from .....daemon import arguments
 from .....daemon.cli import model_arguments as common
 from .....daemon.cli import output
-from .....daemon.cli.pictures import picture_file, say_drawn
+from .....daemon.cli.pictures import announce_picture, picture_file
 from .....daemon.errors import UsageError
 from .....kernels.fusion import fuse
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
         title = f"{_title(study)}, {study.origin.split()[0]}"
         draw_study(study.runs, args.plot, title=title, simulated=study.simulated)
-        say_drawn(args.plot)
+        announce_picture(args.plot)
     if args.json:
         output.print_json(_to_json(study))
         return 0
