@@ -283,7 +283,7 @@ def test_parts_are_read_together(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (None, "config.json, which says"),
+        (None, "which the config.json next to it describes"),
         ("{", "no JSON"),
         ("[]", "expected an object"),
         ({"model_type": "bert"}, "'bert'"),
