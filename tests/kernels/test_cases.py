@@ -94,7 +94,7 @@ NAMED = {
     "m.pb": "a graph of TensorFlow",
     "m.prototxt": "a Caffe network",
     "m.pte": "an ExecuTorch program",
-    "m.safetensors": "which the config.json next to it describes",
+    "m.safetensors": "config.json, which describes",
     "m.tar.gz": "compressed by gzip",
     "m.tflite": "TensorFlow Lite",
     "m.xml": "an OpenVINO network",

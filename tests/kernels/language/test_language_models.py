@@ -283,7 +283,7 @@ def test_parts_are_read_together(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (None, "which the config.json next to it describes"),
+        (None, "config.json, which describes"),
         ("{", "no JSON"),
         ("[]", "expected an object"),
         ({"model_type": "bert"}, "'bert'"),
