@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..kernels.errors import KernelsError
+from ..kernels.text import counted
 from ..profiles.board import BoardDescription
 from ..profiles.bundle.surface_cache import SurfaceCache
 from ..profiles.errors import ProfilesError
@@ -283,7 +284,7 @@ class Resident:
         while True:
             now_s = time.monotonic()
             leases = len(self._board.snapshot.leases)
-            status = f"STATUS={leases} lease{'' if leases == 1 else 's'}"
+            status = f"STATUS={counted(leases, 'lease')}"
             messages = [status] if status != reported else []
             if watchdog_s and now_s >= due_s:
                 due_s = now_s + beat_s

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...kernels.text import counted
 from ...profiles.timing import SystemClock
 from .. import arguments
 from ..errors import DaemonError, HardwareBusy, HardwareRefused, NotPermitted
@@ -113,7 +114,7 @@ def _is_locked(files: Files) -> bool:
 
 def _say(outcome: RestoreOutcome, verb: str, folder: Path) -> None:
     if outcome.leases:
-        print(f"{outcome.leases} lease{'' if outcome.leases == 1 else 's'} ended")
+        print(f"{counted(outcome.leases, 'lease')} ended")
     if outcome.asked is not None and not any(outcome._replace(locked=False, asked=None)):
         print(f"nothing to restore: the daemon at {outcome.asked} holds nothing")
     elif not any(outcome._replace(locked=False)):
