@@ -153,8 +153,8 @@ def kernel_costs(network: Network, cost: BoardCost, each: Each = map) -> KernelC
         CostModelError: nothing is launched, a kernel does not fit its kind's features, or a prediction is not finite.
 
     Examples:
-        >>> from jetdvfs.profiles.bundle.bundle import load_bundle
-        >>> costs = kernel_costs(jetdvfs.decompose("model.pt", "1x3x224x224"), load_bundle("agx-xavier-sim").cost)
+        >>> cost = jetdvfs.load_profile("agx-xavier-sim").bundle.cost
+        >>> costs = kernel_costs(jetdvfs.decompose("model.pt", "1x3x224x224"), cost)
         >>> len(costs.kernels)
         28
     """
@@ -225,9 +225,8 @@ def surface(
         CostModelError: as :func:`kernel_costs`; or an unknown method, execution or part.
 
     Examples:
-        >>> from jetdvfs.profiles.bundle.bundle import load_bundle
-        >>> network = jetdvfs.decompose("model.pt", "1x3x224x224")
-        >>> predicted = surface(network, load_bundle("agx-xavier-sim").cost)
+        >>> cost = jetdvfs.load_profile("agx-xavier-sim").bundle.cost
+        >>> predicted = surface(jetdvfs.decompose("model.pt", "1x3x224x224"), cost)
         >>> predicted.latency_ms.shape
         (29, 14, 9)
     """
