@@ -36,7 +36,7 @@ from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
-from jetdvfs.kernels.network import Network
+from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.reference import reference_network
@@ -83,14 +83,9 @@ def network_of(launches: int) -> Network:
     """ResNet-18 at batch 1, 2, 3, ... in sequence, up to this number of launches: many distinct kernels."""
     one = reference_network("resnet18")
     times = -(-launches // len(one.launches))
-    calls = chain.from_iterable(reference_network("resnet18", batch).calls for batch in range(1, times + 1))
-    kept, left = [], launches
-    for call in calls:
-        left -= call in one.launches or hasattr(call, "kind")
-        kept.append(call)
-        if not left:
-            break
-    return replace(one, calls=tuple(kept), reads=())
+    calls = list(chain.from_iterable(reference_network("resnet18", batch).calls for batch in range(1, times + 1)))
+    last = [place for place, call in enumerate(calls) if isinstance(call, KernelInvocation)][launches - 1]
+    return replace(one, calls=tuple(calls[: last + 1]), reads=())
 
 
 def part_of(cost: BoardCost, configurations: int) -> BoardCost:

@@ -59,6 +59,13 @@ def test_the_die_is_as_warm_as_its_hottest_zone_that_throttles() -> None:
     assert warmth.k_per_w > 0
 
 
+def test_without_a_zone_that_throttles_the_die_is_as_warm_as_the_hottest_of_cpu_gpu_and_junction() -> None:
+    zones = {"CPU-therm": 51_300, "GPU-therm": 48_000, "Tboard_tegra": 60_000, "PMIC-Die": 100_000}
+    for trips in ((), (TripPoint("Tboard_tegra", "active", 40_000), TripPoint("PMIC-Die", "critical", 120_000))):
+        warmth = warmth_of(Read(zones, trips=trips), BOARD)
+        assert warmth is not None and warmth.die_c == 51
+
+
 def test_a_board_that_tells_no_temperature_is_planned_for_as_it_was_measured() -> None:
     assert warmth_of(Read({"PMIC-Die": 100_000}), BOARD) is None
     assert settled(SURFACE, None, None) is SURFACE
