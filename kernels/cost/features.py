@@ -102,7 +102,7 @@ def _rows(call: ProductFields) -> Row:
     ]  # fmt: skip
 
 
-_BATCH_NORM = (*WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine")
+_BATCH_NORM = (*WORK, "log2_elements", "batch", "channels", "log2_plane", "plane_alignment", "affine", "channels_last")
 
 
 def _batch_norm(call: ProductFields) -> Row:
@@ -110,12 +110,13 @@ def _batch_norm(call: ProductFields) -> Row:
     plane = numel(spatial)
     return [
         *work(call), log2(numel(call.output)), batch, channels, log2(plane), alignment(plane), bool(call.params["affine"]),
+        bool(call.params.get("channels_last")),
     ]  # fmt: skip
 
 
 _POOL = (
     *WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width", "width_alignment",
-    "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "log2_input_bytes",
+    "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "log2_input_bytes", "channels_last",
 )  # fmt: skip
 
 
@@ -127,12 +128,13 @@ def _pool2d(call: ProductFields) -> Row:
     return [
         *work(call), log2(numel(call.output)), batch, channels, height, width, out_height, out_width, alignment(out_width),
         *kernel, *stride, *call.pair("padding", (0, 0)), log2(numel(call.inputs[0]) * call.element),
+        bool(call.params.get("channels_last")),
     ]  # fmt: skip
 
 
 _ADAPTIVE = (
     *WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width",
-    "window_height", "window_width",
+    "window_height", "window_width", "channels_last",
 )  # fmt: skip
 
 
@@ -141,7 +143,7 @@ def _adaptive_pool2d(call: ProductFields) -> Row:
     _, _, out_height, out_width = call.image(call.output)
     return [
         *work(call), log2(numel(call.output)), batch, channels, height, width, out_height, out_width,
-        height / max(out_height, 1), width / max(out_width, 1),
+        height / max(out_height, 1), width / max(out_width, 1), bool(call.params.get("channels_last")),
     ]  # fmt: skip
 
 

@@ -135,6 +135,7 @@ CONV2D = (
     "depthwise", "in_height", "in_width", "out_height", "out_width", "width_alignment", "kernel_height", "kernel_width",
     "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height", "dilation_width", "bias",
     "log2_input_bytes", "log2_weight_bytes", "log2_output_bytes", *_TRAFFIC, *_WINOGRAD, "epilogue",
+    "channels_last",
 )  # fmt: skip
 
 
@@ -159,6 +160,7 @@ def conv2d(call: ProductFields) -> Row:
         *map(log2, (image, weights, output)),
         *_traffic(*product, groups, call.flops, image, weights, output, call.element),
         *_winograd(plain, batch, out_height, out_width, channels, filters, call.element), epilogue,
+        bool(call.params.get("channels_last")),
     ]  # fmt: skip
 
 
@@ -206,7 +208,7 @@ def matmul(call: ProductFields) -> Row:
 
 
 ATTENTION = (
-    *WORK, *_GEMM, "log2_heads", "batch", "log2_width", "width_alignment", "log2_score_bytes", "mask", "causal",
+    *WORK, *_GEMM, "log2_heads", "batch", "log2_width", "width_alignment", "log2_score_bytes", "mask", "causal", "math",
 )  # fmt: skip
 
 
@@ -216,4 +218,5 @@ def attention(call: ProductFields) -> Row:
     return [
         *work(call), *_gemm(queries, keys, width, heads), log2(heads), query[0], log2(width), alignment(width),
         log2(heads * queries * keys * call.element), bool(call.params.get("mask")), bool(call.params.get("causal")),
+        bool(call.params.get("math")),
     ]  # fmt: skip

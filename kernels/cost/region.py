@@ -223,7 +223,7 @@ _VARIETIES: Mapping[FeatureFamily, _VarietyFeatures] = {
         _of_any_dimensions,
     ),
     "attention": _VarietyFeatures(
-        ("mask", "causal"), lambda row: "masked" if row["mask"] else "causal" if row["causal"] else "of all"
+        ("mask", "causal", "math"), lambda row: "masked" if row["mask"] else "causal" if row["causal"] else "of all"
     ),
     "mean": _VarietyFeatures(
         ("reduced_dims", "inner_reduced"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
-from ..network import Shape, numel
+from ..network import ParamValue, Shape, numel
 from .recorder import Recorder
 from .values import Tensor, contiguous_strides
 
@@ -119,6 +119,15 @@ def preserved(tensor: Tensor) -> Shape | None:
     if is_dense(tensor.shape, tensor.strides):
         return tensor.strides
     return elementwise_strides(tensor.shape, [tensor])
+
+
+CHANNELS_LAST = "channels_last"
+"""Parameter of kernels that read images with channels innermost."""
+
+
+def of_layout(x: Tensor) -> dict[str, ParamValue]:
+    """:data:`CHANNELS_LAST` as a parameter, if that is an input's layout."""
+    return {CHANNELS_LAST: True} if x.is_channels_last() else {}
 
 
 def channels_last(shape: Shape) -> Shape:

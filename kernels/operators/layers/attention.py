@@ -40,6 +40,13 @@ def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape 
     return (time * heads * width, width, heads * width, 1)
 
 
+def _is_expanded(mask: Tensor) -> bool:
+    """True if CUDA's fused kernels refuse a mask: its last dimension is a repeated column (``check_last_dim_stride_equals_1`` in
+    ``sdp_utils_cpp.h``). Matrix products and a softmax then take their place (``math``).
+    """
+    return bool(mask.shape) and mask.shape[-1] > 1 and mask.strides[-1] != 1
+
+
 @operator("scaled_dot_product_attention")
 def attention(
     recorder: Recorder,
@@ -58,9 +65,10 @@ def attention(
     shape = (*lead, query.shape[-2], value.shape[-1])
     shared = enable_gqa and query.shape[-3] != key.shape[-3]
     broadcasts = not enable_gqa and any(x.shape[:-2] != lead for x in (query, key, value))
-    strides = None if broadcasts else _laid_out(shape, query, attn_mask is not None, shared)
+    expanded = attn_mask is not None and _is_expanded(attn_mask)
+    strides = None if broadcasts or expanded else _laid_out(shape, query, attn_mask is not None, shared)
     output = recorder.tensor(shape, query.dtype, strides)
-    params = {"mask": attn_mask is not None, "causal": bool(is_causal)}
+    params = {"mask": attn_mask is not None, "causal": bool(is_causal), **({"math": True} if expanded else {})}
     return recorder.launch("attention", [query, key, value], output, params, (attn_mask,))
 
 

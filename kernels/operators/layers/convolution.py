@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ShapeError
-from ..layout import channels_last, integers, laid_out, show
+from ..layout import CHANNELS_LAST, channels_last, integers, laid_out, show
 from ..memory.indexing import constant_pad
 from ..recorder import Recorder
 from ..registry import operator
@@ -77,6 +77,8 @@ def convolve(
     }
     if transposed:
         params["output_padding"] = extra
+    if last:
+        params[CHANNELS_LAST] = True
     if not x.is_quantized:  # cuDNN takes both in one layout, channels last if either is (ConvUtils.h)
         x, weight = laid_out(recorder, x, last), laid_out(recorder, weight, last)
     output = recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params, (weight, bias))

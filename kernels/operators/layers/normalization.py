@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import ShapeError, UnsupportedOperator
 from ...network import ParamValue
-from ..layout import contiguous, laid_out, preserved, show, view_of
+from ..layout import contiguous, laid_out, of_layout, preserved, show, view_of
 from ..recorder import Recorder
 from ..registry import operator
 from ..values import Tensor
@@ -37,7 +37,11 @@ def batch_norm(
         input = laid_out(recorder, input, input.is_channels_last())  # for cuDNN (Normalization.cpp)
     output = recorder.tensor(input.shape, input.dtype, preserved(input))
     return recorder.launch(
-        "batch_norm", [input], output, {"affine": weight is not None}, (weight, bias, running_mean, running_var)
+        "batch_norm",
+        [input],
+        output,
+        {"affine": weight is not None, **of_layout(input)},
+        (weight, bias, running_mean, running_var),
     )
 
 

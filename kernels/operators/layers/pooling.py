@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ShapeError
 from ...network import ParamValue
-from ..layout import channels_last, integers, show, view_of
+from ..layout import channels_last, integers, of_layout, show, view_of
 from ..memory.views import squeeze, unsqueeze
 from ..recorder import Recorder
 from ..reduction import reduce
@@ -55,7 +55,7 @@ def pool(
         raise ShapeError(f"{kind} with kernel {show(kernel)} does not fit an input of shape {show(x.shape)}")
     shape = (*x.shape[:-rank], *sizes)
     params: dict[str, ParamValue] = {"kernel_size": kernel, "stride": steps, "padding": pads}
-    params |= {**further, "ceil_mode": bool(ceil_mode)}
+    params |= {**further, "ceil_mode": bool(ceil_mode), **of_layout(x)}
     strides = channels_last(shape) if x.is_channels_last() else None
     return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params)
 
@@ -144,7 +144,8 @@ def _adaptive_sizes(x: Tensor, output_size: Any, rank: int) -> tuple[int, ...]:
 def _adaptive(recorder: Recorder, kind: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
     shape = (*x.shape[: -len(sizes)], *sizes)
     strides = channels_last(shape) if x.is_channels_last() else None
-    return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), {"output_size": tuple(sizes)})
+    params: dict[str, ParamValue] = {"output_size": tuple(sizes), **of_layout(x)}
+    return recorder.launch(kind, [x], recorder.tensor(shape, x.dtype, strides), params)
 
 
 for _rank in (1, 2, 3):

@@ -12,7 +12,7 @@ from typing import Any
 
 from .... import __version__
 from ....kernels.grid import FrequencyGrid
-from ....kernels.network import Call, HostOp
+from ....kernels.network import DTYPE_BYTES, Call, HostOp
 from ...adapt.measurements import Measurements
 from ...board import BoardDescription
 from ...device import Device
@@ -28,6 +28,8 @@ from .processor import BETWEEN_S, KernelLimits, MeasuredModel, plan_processor, p
 from .steps import Progress, run_campaign
 
 _MOST = KernelLimits(2e10, 6.4e7, ("float32", "float16"))  # the slowest board takes a tenth of a second for them
+_LONGEST_S = 0.005  # of a workstation's random kernels, at its rates
+_TYPES = ("float32", "float16", "bfloat16")
 _TOGETHER = 16  # kernels of a workstation between two measurements of idle power
 # Four ticks of NVML's counter; a short kernel repeated in a graph is not timed again next to its power.
 WORKSTATION_PATIENCE = TimingLimits(power_s=0.5, power_timings=0)
@@ -61,7 +63,14 @@ def plan_gpu(
 ) -> Campaign:
     """Plan a processor's campaign plus the issue time of each call. Raises MeasurementError."""
     size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
-    return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable))
+    return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable), most=_limits(device))
+
+
+def _limits(device: Device) -> KernelLimits:
+    chip, top = device.chip, device.grid.top
+    flops = _LONGEST_S * top.gpu_hz * chip.flops_per_gpu_cycle["float32"]
+    elements = _LONGEST_S * top.emc_hz * chip.bytes_per_emc_cycle / DTYPE_BYTES["float32"]
+    return KernelLimits(flops, elements, tuple(name for name in _TYPES if name in chip.flops_per_gpu_cycle))
 
 
 def issued_by(runnable: Collection[str]) -> Callable[[Call], bool]:

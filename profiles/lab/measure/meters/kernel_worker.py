@@ -268,10 +268,14 @@ class KernelWorker(Worker):
         self._wait()
         return {"gpu_hz": 1e3 * _SLEEP_CYCLES / before.elapsed_time(after)}
 
-    def weights(self, shape: Sequence[int], dtype: str) -> Iterator[Any]:
-        """Endless random weights, enough to exceed the GPU's cache, as in a network."""
-        first = self._random(shape, dtype)
-        return itertools.cycle([first, *(self._random(shape, dtype) for _ in range(self._copies_of(first)))])
+    def weights(self, shape: Sequence[int], kernel: dict[str, Any]) -> Iterator[Any]:
+        """Endless random weights of a kernel, enough to exceed the GPU's cache, as in a network."""
+
+        def made() -> Any:
+            return _laid_out(self, self._random(shape, kernel["dtype"]), kernel)
+
+        first = made()
+        return itertools.cycle([first, *(made() for _ in range(self._copies_of(first)))])
 
     def _copies_of(self, tensor: Any) -> int:
         taken = tensor.numel() * tensor.element_size()
@@ -312,7 +316,12 @@ class KernelWorker(Worker):
 
 def _tensors(worker: KernelWorker, kernel: dict[str, Any]) -> list[Any]:
     dtype = "float32" if kernel["dtype"] == "bool" else kernel["dtype"]
-    return [worker._random(shape, dtype) for shape in kernel["inputs"]]
+    return [_laid_out(worker, worker._random(shape, dtype), kernel) for shape in kernel["inputs"]]
+
+
+def _laid_out(worker: KernelWorker, tensor: Any, kernel: dict[str, Any]) -> Any:
+    last = worker.torch.channels_last if tensor.dim() == 4 else worker.torch.channels_last_3d
+    return tensor.contiguous(memory_format=last) if kernel["params"].get("channels_last") else tensor
 
 
 def _named(params: dict[str, Any], *options: str) -> dict[str, Any]:
@@ -322,7 +331,7 @@ def _named(params: dict[str, Any], *options: str) -> dict[str, Any]:
 def _convolution(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     functional, params = worker.torch.nn.functional, kernel["params"]
     (x,) = _tensors(worker, kernel)
-    weights = worker.weights(params["weight"], kernel["dtype"])
+    weights = worker.weights(params["weight"], kernel)
     bias = worker._random((kernel["output"][1],), kernel["dtype"]) if params["bias"] else None
     named = _named(params, "stride", "padding", "output_padding", "dilation", "groups")
     apply = getattr(functional, kernel["kind"])
@@ -334,7 +343,7 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     tensors = _tensors(worker, kernel)
     if len(tensors) > 1:
         return functools.partial(torch.matmul, *tensors[:2])
-    weights = worker.weights((params["n"], params["k"]), kernel["dtype"])
+    weights = worker.weights((params["n"], params["k"]), kernel)
     bias = worker._random((params["n"],), kernel["dtype"]) if params.get("bias") else None
     return lambda: torch.nn.functional.linear(tensors[0], next(weights), bias)
 
@@ -380,8 +389,13 @@ def _clone(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
 def _attention(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     apply, params = worker.torch.nn.functional.scaled_dot_product_attention, kernel["params"]
     query, key, value = _tensors(worker, kernel)[:3]
-    mask = worker._random((query.shape[-2], key.shape[-2]), kernel["dtype"]) if params.get("mask") else None
-    return functools.partial(apply, query, key, value, attn_mask=mask, is_causal=bool(params.get("causal")))
+    mask, times = None, (query.shape[-2], key.shape[-2])
+    if params.get("math"):  # expanded from a column, as masks of encoders are: no fused kernel takes it
+        mask = worker.torch.ones((times[0], 1), dtype=worker.torch.bool, device=worker.device).expand(times)
+    elif params.get("mask"):
+        mask = worker._random(times, kernel["dtype"])
+    shared = {"enable_gqa": True} if query.dim() > 2 and query.shape[-3] != key.shape[-3] else {}
+    return functools.partial(apply, query, key, value, attn_mask=mask, is_causal=bool(params.get("causal")), **shared)
 
 
 def _embedding(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
