@@ -116,7 +116,8 @@ def _batch_norm(call: ProductFields) -> Row:
 
 _POOL = (
     *WORK, "log2_outputs", "batch", "channels", "in_height", "in_width", "out_height", "out_width", "width_alignment",
-    "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "log2_input_bytes", "channels_last",
+    "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "log2_input_bytes",
+    "channels_last",
 )  # fmt: skip
 
 

@@ -41,8 +41,9 @@ def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape 
 
 
 def _is_expanded(mask: Tensor) -> bool:
-    """True if CUDA's fused kernels refuse a mask: its last dimension is a repeated column (``check_last_dim_stride_equals_1`` in
-    ``sdp_utils_cpp.h``). Matrix products and a softmax then take their place (``math``).
+    """True if CUDA's fused kernels refuse a mask, since its last dimension is a repeated column.
+
+    Matrix products and a softmax then take their place (``check_last_dim_stride_equals_1`` in ``sdp_utils_cpp.h``).
     """
     return bool(mask.shape) and mask.shape[-1] > 1 and mask.strides[-1] != 1
 

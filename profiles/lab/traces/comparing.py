@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TypeVar
 
+from ....kernels.kinds import KINDS
 from ....kernels.network import KernelInvocation, Network
 
 Size = int | None
 """Elements of the largest of a call's first inputs, if recorded."""
 _Key = tuple[str, Size]
+_AnyKey = TypeVar("_AnyKey")
+_Shapes = tuple[str, tuple[tuple[int, ...], ...]]
 _CAST = "to"
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
@@ -27,6 +31,7 @@ class TracedCall:
         took_ms: its run time, or that of its GPU kernels.
         inner: calls within it that launches may represent, such as layout copies; included in its time.
         sure: False if the shapes may be of other tensors.
+        direct: False for an inner call that other inner calls make: part of how an operator works, never a cast of autocast.
         types: floating-point types of the tensors read; empty if not recorded.
     """
 
@@ -37,6 +42,7 @@ class TracedCall:
     inner: tuple[TracedCall, ...] = ()
     sure: bool = True
     types: tuple[str, ...] = ()
+    direct: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,9 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     arity = {kind: min(len(launch.inputs) for launch in network.launches if launch.kind == kind) for kind in network.kinds}
 
     def key_of(kind: str, shapes: Sequence[Sequence[int]] | None) -> _Key:
+        shapes = shapes and [shape for shape in shapes if shape]  # one element is recorded like a number
+        if shapes and len(shapes) < 2 and f"{kind}_scalar" in KINDS:
+            kind = f"{kind}_scalar"
         return kind, _size(shapes or (), arity.get(kind, 1)) if sized else None
 
     wanted: dict[_Key, list[int]] = defaultdict(list)
@@ -104,7 +113,8 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
                 within[key_of(inner.kind, inner.shapes)].append(part)
     launches = network.launches
     rest = _match(missing(lambda place: key_of(launches[place].kind, launches[place].inputs)), within, matched, inferences)
-    casts = [one for one in rest if one.call.kind == _CAST and one.call.shapes and one.call.types]
+    casts = [one for one in rest if one.call.kind == _CAST and one.call.direct and one.call.shapes and one.call.types]
+    left = _match_operands(launches, left, matched, inferences)
     unsure: dict[_Key, list[_NestedCall]] = defaultdict(list)
     for one in sorted([one for one in left if not one.call.sure] + unknown, key=lambda one: order[id(one.outermost.call)]):
         unsure[one.call.kind, None].append(one)
@@ -124,6 +134,27 @@ def compare(network: Network, calls: Sequence[TracedCall], recorder: str) -> Com
     return Comparison(recorder, inferences, measured, others, retyped)
 
 
+def _match_operands(
+    launches: Sequence[KernelInvocation], left: Sequence[_NestedCall], matched: list[list[_NestedCall]], inferences: int
+) -> list[_NestedCall]:
+    """Match calls that read all inputs of a launch among other tensors: weights may come first."""
+    found: dict[_Shapes, list[_NestedCall]] = defaultdict(list)
+    rest = []
+    for one in left:
+        if one.call.sure and one.call.shapes:
+            found[one.call.kind, one.call.shapes].append(one)
+        else:
+            rest.append(one)
+    places: dict[_Shapes, list[int]] = defaultdict(list)
+    for place, launch in enumerate(launches):
+        if not matched[place] and launch.inputs:
+            reads = Counter(launch.inputs)
+            key = next((key for key in found if key[0] == launch.kind and reads <= Counter(key[1])), None)
+            if key is not None:
+                places[key].append(place)
+    return rest + _match(places, found, matched, inferences)
+
+
 class _NestedCall:
     def __init__(self, call: TracedCall, outer: _NestedCall | None = None) -> None:
         self.call, self.outer, self.took_ms = call, outer, call.took_ms
@@ -138,8 +169,8 @@ class _NestedCall:
 
 
 def _match(
-    expected: Mapping[_Key, Sequence[int]],
-    found: Mapping[_Key, Sequence[_NestedCall]],
+    expected: Mapping[_AnyKey, Sequence[int]],
+    found: Mapping[_AnyKey, Sequence[_NestedCall]],
     matched: list[list[_NestedCall]],
     inferences: int,
 ) -> list[_NestedCall]:

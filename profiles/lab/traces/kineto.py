@@ -7,13 +7,13 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ....kernels.errors import ModelError
 from ....kernels.kinds import KINDS
-from .arguments import ARGUMENTS
+from .arguments import FORMS
 from .comparing import TracedCall
 from .reading import Event
 
@@ -40,6 +40,7 @@ _LISTS = ("cat", "concat", "stack")  # of more than 30 tensors the profiler reco
 _INDEXED = ("index", "_unsafe_index")  # nor the indices, which are optional tensors
 # Launches that may precede or follow a call in the list, though PyTorch does them inside.
 _INNER = frozenset(("clone", "copy", "to", "add", "relu", "gelu"))
+_OF_TWO = {"aten::min": "aten::minimum", "aten::max": "aten::maximum"}  # called by these, given two tensors
 _TRUE = ("True", "1", True)
 _TYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 _FUSED = "fused_"  # prefix of TorchScript's fused kernels, followed by their operators
@@ -48,6 +49,7 @@ _BY_WHAT_THEY_CALL = (
     *("to", "contiguous", "reshape", "dropout", "feature_dropout"),
     *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
 )
+_WRAPPERS = tuple(f"aten::{name}" for name in _BY_WHAT_THEY_CALL)
 
 
 @dataclass
@@ -56,6 +58,7 @@ class _RunningOperator:
     end_us: float
     counted: int | None
     inner: int | None = None
+    direct: bool = True
 
 
 class Kineto:
@@ -93,12 +96,16 @@ class Kineto:
                     found.append(_CountedCall(event["ts"], call))
                 elif counted is not None and outer is not None and outer.name == event["name"] and not found[counted].call.sure:
                     found[counted].corrected(_call(event, alone=True))  # the inner call has its own inputs
+                elif counted is not None and outer is not None and _OF_TWO.get(outer.name) == event["name"]:
+                    found[counted].replaced(_call(event, alone=True))
                 elif counted is not None and found[counted].call.name == event["name"]:
                     found[counted].retyped(_types(event))  # autocast hands on cast tensors
                 elif counted is not None and inner is None and (call := _call(event)) is not None and call.kind in _INNER:
                     inner = len(inside)
-                    inside.append((counted, call))
-                open_now.append(_RunningOperator(event["name"], event["ts"] + event["dur"], counted, inner))
+                    inside.append((counted, replace(call, direct=outer is None or outer.direct)))
+                direct = counted is None or event["name"] in (found[counted].call.name, *_WRAPPERS)
+                direct = direct and (outer is None or outer.direct)
+                open_now.append(_RunningOperator(event["name"], event["ts"] + event["dur"], counted, inner, direct))
                 if counted is not None and (link := _link(event)):
                     launched_by[link] = counted, inner
         if not self._kernels:
@@ -132,6 +139,9 @@ class _CountedCall:
         if call is not None and call.kind == self.call.kind:
             self.call = replace(self.call, shapes=call.shapes, sure=True)
 
+    def replaced(self, call: TracedCall | None) -> None:
+        self.call = call or self.call
+
     def retyped(self, types: tuple[str, ...]) -> None:
         self.call = replace(self.call, types=types or self.call.types)
 
@@ -151,7 +161,7 @@ def _call(event: Event, alone: bool = False) -> TracedCall | None:
     if name == event["name"] or name in _BY_WHAT_THEY_CALL:
         return None
     dims, values = (event.get("args", {}).get(which) for which in ("Input Dims", "Concrete Inputs"))
-    count, sure = (None, True) if alone else _own(name, dims)
+    count, sure = (None, True) if alone else _own(name, dims, event.get("args", {}).get("Input type"))
     if count is not None:
         dims, values = dims[-count:], values[-count:] if isinstance(values, list) and len(values) == len(dims) else None
     shapes = _shapes(dims)
@@ -197,18 +207,28 @@ def _is_transposed(values: Any) -> bool:
     return isinstance(values, list) and len(values) > _TRANSPOSED_AT and values[_TRANSPOSED_AT] in _TRUE
 
 
-def _own(name: str, dims: Any) -> tuple[int | None, bool]:
+def _own(name: str, dims: Any, types: Any) -> tuple[int | None, bool]:
     """Number of an operator's own inputs (None: all), and True if sure.
 
     TorchScript records its whole stack, an operator's own inputs last.
     """
-    counts = ARGUMENTS.get(name.rstrip("_"), ())
+    forms = FORMS.get(name.rstrip("_"), ())
     if not isinstance(dims, list):
         return None, True
-    possible = [count for count in sorted(counts, reverse=True) if count < len(dims) and dims[-count]]
-    if len(dims) in counts:
-        return None, not possible
-    return (possible[0] if possible else None), len(possible) == 1
+    told = types if isinstance(types, list) and len(types) == len(dims) else [""] * len(dims)
+    tensors = [bool(dim) or str(of)[:1].islower() for dim, of in zip(dims, told, strict=True)]
+    counts = {len(form) for form in forms if _fits(form, tensors)}
+    if not counts:
+        return None, len(dims) in map(len, forms)
+    return max(counts), len(counts) == 1
+
+
+def _fits(form: str, tensors: Sequence[bool]) -> bool:
+    """True if a stack may end with a form's arguments; interpreters give no outputs."""
+    if len(form) > len(tensors) or ("O" in form and len(form) < len(tensors)):
+        return False
+    own = zip(form, tensors[-len(form) :], strict=True)
+    return all(tensor if needed in "TO" else not tensor or needed == "t" for needed, tensor in own)
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...] | None:
