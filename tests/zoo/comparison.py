@@ -21,6 +21,9 @@ VERDICTS = ("equal", "explained", "refused", "wrong")
 #: Of what could not be judged: the exporter writes no such file, or PyTorch does not run what it wrote.
 UNJUDGED = ("not written", "not run")
 
+#: Parameters that tell which of CUDA's kernels runs, which the dispatcher does not.
+_CUDAS_OWN = ("channels_last", "math")
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -61,7 +64,8 @@ def essence(launch: KernelInvocation) -> tuple[Any, ...]:
 
     The product of one matrix is the same with a dimension for it or without, as PyTorch 2.15 has it.
     """
-    params, output = tuple(sorted(launch.params.items())), launch.output
+    params = tuple(sorted((name, value) for name, value in launch.params.items() if name not in _CUDAS_OWN))
+    output = launch.output
     if launch.kind == "matmul" and launch.params.get("batch") == 1 and len(output) == 3:
         output = output[1:]
     return (launch.kind, output, launch.dtype, params, launch.flops, launch.bytes)

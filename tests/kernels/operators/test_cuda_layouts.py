@@ -36,6 +36,12 @@ def convolutions() -> list[Any]:
     return [*layers, torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 4, 1), torch.nn.Conv2d(4, 4, 3)]
 
 
+def attended(f: Any, x: Any, expanded: bool) -> Any:
+    heads = x.view(2, 6, 2, 4).transpose(1, 2)
+    mask = (x[0, 0, :6] > 0).view(1, 1, 6, 1).expand(2, 1, 6, 6) if expanded else (x[:, :, :6] > 0).view(2, 1, 6, 6)
+    return f(torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, mask).transpose(1, 2).reshape(2, 6, 8))
+
+
 def means(x: Any) -> Any:
     return torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)
 
@@ -115,6 +121,10 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[tuple[int, ...]]]] = {
     "a batch norm of tokens": (
         lambda: Applied(lambda f, x: f[1](f[0](x.mT).mT), torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8)),
         TOKENS, [(2, 8, 6), (2, 6, 8)],
+    ),
+    "attention with a mask": (lambda: Applied(lambda f, x: attended(f, x, expanded=False), torch.nn.Linear(8, 8)), TOKENS, []),
+    "attention with a mask expanded from a column": (
+        lambda: Applied(lambda f, x: attended(f, x, expanded=True), torch.nn.Linear(8, 8)), TOKENS, [(2, 6, 2, 4)],
     ),
     "layers on what is contiguous": (
         lambda: torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), TOKENS, [],

@@ -58,8 +58,11 @@ def _known(tensor: torch.Tensor) -> torch.Tensor:
 def as_cuda_lays_it_out(out: torch.Tensor, query: Any, key: Any, value: Any, mask: Any, grouped: bool = False) -> torch.Tensor:
     """The output of attention with the strides that the GPU's kernel gives it, by PyTorch's own account of it.
 
-    What broadcasts, no such kernel takes unless its heads are ``grouped`` (``check_batch_size_and_num_heads_dense``).
+    What broadcasts, no such kernel takes unless its heads are ``grouped`` (``check_batch_size_and_num_heads_dense``), nor a
+    mask whose last dimension is expanded (``check_last_dim_stride_equals_1``).
     """
+    if mask is not None and mask.dim() and mask.shape[-1] > 1 and mask.stride(-1) != 1:
+        return out.contiguous()
     if not grouped and len({tensor.shape[:-2] for tensor in (query, key, value)}) > 1:
         return out.contiguous()
     shared = query.dim() == 4 and query.shape[1] != key.shape[1]
