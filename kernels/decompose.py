@@ -202,8 +202,20 @@ def _replay(program: ExportedProgram | OnnxProgram, account: Account, inputs: Se
         boundary = _boundary(error, f"{program.position}, after {program.done:.0%} of the nodes")
     except ModelError as error:
         raise type(error)(_located(error, program.position, recorder.scope)) from error
-    network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+    network = _recorded(recorder, name, inputs, boundary)
     return with_unread(network, recorder.weights, program.mentioned)
+
+
+def _recorded(recorder: Recorder, name: str, inputs: Sequence[TensorSpec], boundary: Boundary | None) -> Network:
+    return Network(
+        name,
+        tuple(inputs),
+        tuple(recorder.calls),
+        boundary,
+        tuple(recorder.reads),
+        operators=tuple(recorder.operators),
+        views=tuple(recorder.views),
+    )
 
 
 @contextmanager
@@ -302,7 +314,7 @@ class _OpenArchive:
             boundary = _boundary(error, interpreter.failed_at)
         except ModelError as error:
             raise type(error)(_located(error, interpreter.failed_at, recorder.scope)) from error
-        network = Network(name, tuple(inputs), tuple(recorder.calls), boundary, tuple(recorder.reads))
+        network = _recorded(recorder, name, inputs, boundary)
         if optimized:
             network = optimize(network, flow_of(recorder.tracking, result))
         return with_unread(network, self._weights, lambda: mentioned(self._root, method, sources))

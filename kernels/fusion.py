@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused view of a network: the launches left by PyTorch's fusers on a CUDA device.
+"""The fused view of a network: the launches left by TorchScript's fusers on a CUDA device, of the file as it is saved.
 
-1. cuDNN's fused convolutions of ``torch.jit.optimize_for_inference`` in a frozen graph
-   (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp). A 2-D or 3-D convolution read by a ``relu`` alone becomes
-   ``conv2d_relu``; one that is only the first operand of an ``add`` read by a ``relu`` alone becomes ``conv2d_add_relu``.
+1. cuDNN's fused convolutions, if ``torch.jit.optimize_for_inference`` wrote them into the file: ``conv2d_relu`` and
+   ``conv2d_add_relu``. Neither an unfrozen file nor one of ``torch.jit.freeze`` has them.
 2. The tensor-expression fuser (NNC) of the profiling executor (torch/csrc/jit/passes/tensorexpr_fuser.cpp). From the last
    operator backwards, each pointwise operator, inference batch norm or ``cat`` absorbs the operators of these kinds that write
    its inputs, and theirs in turn; a result with other readers is written as well. Adjacent independent groups are merged. A
    group spans no operator that runs in its middle, and at most 128 operands. Softmax, reductions and tensors of bytes, complex
    or quantised numbers stay out. The result is ``fused_pointwise``.
 
-In-place operators count as after PyTorch's removal of mutation. A view within a group ends it, even if PyTorch absorbs it
-(``unsqueeze``, ``chunk``). A result of the network is written only if nothing else reads it.
+In-place operators (``relu_``, ``add_``) join no group, and no earlier reader of their memory moves behind them. Launches of
+an operator that consists of others (``diff``) join none either. Casts to a tensor's own type belong to groups,
+though they launch nothing; views end them (even ``unsqueeze`` and ``chunk``, which PyTorch takes in at times), and so does
+``dropout`` in an unfrozen file. A result of the network is written only if nothing else reads it.
+
+A list without operators, such as one made by hand, counts as frozen and optimised: every operator may join a group. A 2-D or
+3-D convolution read by a ``relu`` alone becomes ``conv2d_relu``, and one that is only the first operand of an ``add`` read by a
+``relu`` alone ``conv2d_add_relu`` (torch/csrc/jit/passes/frozen_conv_add_relu_fusion_cuda.cpp).
 """
 
 from __future__ import annotations
@@ -74,6 +79,9 @@ def _product(layer: KernelInvocation, m: int, k: int, n: int, bias: bool) -> Ker
 POINTWISE_GROUP = "fused_pointwise"
 _UNFUSIBLE_TYPES = frozenset({"uint8", "complex64", "complex128", "quint8", "qint8", "qint32"})
 _MOST_OPERANDS = 128
+_CUDNN = ("cudnn_convolution_relu", "cudnn_convolution_add_relu")
+#: Operators by other names than their kinds'.
+_OTHER_SPELLINGS = {"_native_batch_norm_legit_no_training": "batch_norm"}
 
 
 @dataclass(eq=False)
@@ -94,6 +102,8 @@ def fuse(network: Network) -> Network:
             f"network {network.name!r:.80} is listed as {network.runtime} launches it: nothing is left for PyTorch to fuse"
         )
     graph = LaunchGraph(network)
+    if len(network.operators) == len(network.views) == len(graph.launches):
+        graph.follow(network.operators, network.views)
     _fuse_convolutions(graph)
     fuse_pointwise(graph)
     return graph.network()
@@ -116,9 +126,33 @@ class LaunchGraph:
                     self.readers[writer].append((reader, place))
         self.units = [FusionUnit(launch.kind, [number]) for number, launch in enumerate(self.launches)]
         self.merged: set[FusionUnit] = set()
+        self.operators: Sequence[str] = ()
+        self.views: Sequence[Sequence[int]] = ()
+        self.apart: frozenset[int] = frozenset()
+        self._overwriters: dict[int, list[int]] = {}
+        self._read_before: dict[int, tuple[int, ...]] = {}
+
+    def follow(self, operators: Sequence[str], views: Sequence[Sequence[int]]) -> None:
+        """Take operators and views into account: those that join no group, those in groups, and those that overwrite memory."""
+        self.operators, self.views = operators, views
+        self.apart = frozenset(
+            number
+            for number, (name, launch) in enumerate(zip(self.operators, self.launches, strict=True))
+            if name and _OTHER_SPELLINGS.get(name, name) != launch.kind.removesuffix("_scalar")
+        )
+        for number, (name, writers) in enumerate(zip(self.operators, self.reads, strict=True)):
+            if name.endswith("_") and writers and writers[0] >= 0:
+                for reader in {reader for reader, _ in self.readers[writers[0]] if reader < number}:
+                    self._overwriters.setdefault(reader, []).append(number)
+                    self._read_before[number] = (*self._read_before.get(number, ()), reader)
+        for number, unit in enumerate(self.units):
+            if any(view & 1 for view in views[number]) and _joins(self, unit, ()):  # PyTorch's group of it and the view
+                unit.kind = POINTWISE_GROUP
 
     def passed_on(self, reader: int, place: int) -> bool:
-        """True if an input is its writer's output, and no other view of it."""
+        """True if an input is its writer's output, or a view that fuses."""
+        if self.views and self.views[reader][place]:
+            return self.views[reader][place] == 1
         return self.launches[reader].inputs[place] == self.launches[self.reads[reader][place]].output
 
     def only_reader(self, writer: int) -> tuple[int, int] | None:
@@ -140,9 +174,10 @@ class LaunchGraph:
         while waiting:
             unit = waiting.pop()
             for writer in unit.members:
-                for reader, place in self.readers[writer]:
+                reading = [(reader, unit is start and self.passed_on(reader, place)) for reader, place in self.readers[writer]]
+                for reader, direct in (*reading, *((other, False) for other in self._overwriters.get(writer, ()))):
                     then = self.units[reader]
-                    if then is goal and (unit is not start or not self.passed_on(reader, place)):
+                    if then is goal and not direct:
                         return True
                     if then is not goal and then not in seen and then.members[0] < horizon:
                         seen.add(then)
@@ -202,7 +237,7 @@ class LaunchGraph:
 
     def _sources(self, unit: FusionUnit) -> Iterator[int]:
         for member in unit.members:
-            for writer in self.reads[member]:
+            for writer in (*self.reads[member], *self._read_before.get(member, ())):
                 if writer >= 0 and self.units[writer] is not unit:
                     yield id(self.units[writer])
 
@@ -250,7 +285,7 @@ def _fuse_convolutions(graph: LaunchGraph) -> None:
     made = {row.members: row.name for row in KINDS.values() if row.members}
     convolutions = {members[0] for members in made}
     for number, launch in enumerate(graph.launches):
-        if launch.kind not in convolutions:
+        if launch.kind not in convolutions or (graph.operators and graph.operators[number] not in _CUDNN):
             continue
         chain = [number]
         reader = graph.only_reader(number)
@@ -291,7 +326,7 @@ def _joins(graph: LaunchGraph, unit: FusionUnit, kept: Collection[str]) -> bool:
         return False
     launch = graph.launches[unit.members[0]]
     row = KINDS.get(unit.kind)
-    if row is None or not row.fusible or launch.dtype in _UNFUSIBLE_TYPES:
+    if row is None or not row.fusible or launch.dtype in _UNFUSIBLE_TYPES or unit.members[0] in graph.apart:
         return False
     types = {graph.launches[writer].dtype for writer in graph.reads[unit.members[0]] if writer >= 0}
     return not types & _UNFUSIBLE_TYPES

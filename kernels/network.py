@@ -181,6 +181,10 @@ class Network:
     Attributes:
         boundary: end of an incomplete list.
         reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
+        operators: for each launch, the ATen operator that made it, in its first spelling: in-place ones end with an underscore.
+            Empty if unknown.
+        views: for each launch, how each input passes from its writer: 0 as written, 1 through casts to its own type alone, 2
+            through views, 3 through views and such a cast at last. Empty if unknown.
         optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.optimizing`).
         runtime: its compiler (``TensorRT``); empty for PyTorch's dispatcher.
         unread: note on weights that no launch reads.
@@ -194,6 +198,8 @@ class Network:
     optimized: bool = False
     runtime: str = ""
     unread: str = ""
+    operators: tuple[str, ...] = ()
+    views: tuple[tuple[int, ...], ...] = ()
 
     @property
     def launches(self) -> tuple[KernelInvocation, ...]:
@@ -260,6 +266,10 @@ class Network:
             data["unread"] = self.unread
         if self.reads:
             data["reads"] = [list(writers) for writers in self.reads]
+        if self.operators:
+            data["operators"] = list(self.operators)
+        if self.views:
+            data["views"] = [list(views) for views in self.views]
         if host_calls:
             before = 0
             data["host_calls"] = []
@@ -292,6 +302,8 @@ class Network:
                 optimized=data.get("optimized") is True,
                 runtime=_text(data.get("runtime", "")),
                 unread=_text(data.get("unread", "")),
+                operators=_operators(data.get("operators", ()), launches),
+                views=_views(data.get("views", ()), launches),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
@@ -332,6 +344,19 @@ def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int,
         for number, (writers, launch) in enumerate(zip(reads, launches, strict=True))
     )
     return reads if fits else ()
+
+
+def _operators(value: Any, launches: Sequence[KernelInvocation]) -> tuple[str, ...]:
+    """Operator of each launch; empty if they do not fit the list, which was then edited."""
+    operators = tuple(_text(name) for name in value)
+    return operators if len(operators) == len(launches) else ()
+
+
+def _views(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
+    """Views of each launch's inputs; empty if they do not fit the list, which was then edited."""
+    views = tuple(tuple(_count(view) for view in inputs) for inputs in value)
+    fits = [len(inputs) for inputs in views] == [len(launch.inputs) for launch in launches]
+    return views if fits else ()
 
 
 def _text(value: Any) -> str:

@@ -64,7 +64,13 @@ def optimize(network: Network, flow: DataFlow) -> Network:
         else:
             calls.append(call)
     left = tuple(tuple(number.get(writer, -1) for writer in reads[old]) for old in sorted(kept))
-    return Network(network.name, network.inputs, tuple(calls), network.boundary, left, optimized=True)
+    operators = tuple(network.operators[old] for old in sorted(kept)) if network.operators else ()
+    views = tuple(_views(network.views[old], reads[old]) for old in sorted(kept)) if network.views else ()
+    return replace(network, calls=tuple(calls), reads=left, operators=operators, views=views, optimized=True)
+
+
+def _views(views: tuple[int, ...], reads: tuple[int, ...]) -> tuple[int, ...]:
+    return views if len(views) == len(reads) else (0,) * len(reads)  # of a cat that took in others
 
 
 def _standing(launch: int, same: Mapping[int, int]) -> int:

@@ -134,8 +134,10 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     arguments.titled(parser, "model").add_argument(
         "--fused",
         action="store_true",
-        help="kernels as PyTorch's fusers leave them on CUDA: cuDNN's convolutions with relu and residual sum, and every "
-        "pointwise group of the JIT; in-place activations of an unfrozen file prevent some (default: off)",
+        help="kernels as TorchScript's fusers leave them on CUDA after some runs of the file as it is saved: pointwise groups "
+        "of its JIT, without in-place operators, and cuDNN's convolutions with relu and residual sum if "
+        "torch.jit.optimize_for_inference wrote them into the file; a list without operators counts as such a file "
+        "(default: off)",
     )
 
 

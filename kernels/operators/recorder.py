@@ -29,7 +29,10 @@ class Recorder:
     Attributes:
         calls: kernel invocations and host-only calls so far.
         reads: writers of each launch's inputs (:attr:`~jetdvfs.kernels.network.Network.reads`).
+        operators: operator of each launch (:attr:`~jetdvfs.kernels.network.Network.operators`).
+        views: of each launch's inputs (:attr:`~jetdvfs.kernels.network.Network.views`).
         scope: module path of the running code.
+        operator: operator that runs.
         weights: of the file, by name.
     """
 
@@ -37,6 +40,9 @@ class Recorder:
         self.account = account
         self.calls: list[Call] = []
         self.reads: list[tuple[int, ...]] = []
+        self.operators: list[str] = []
+        self.views: list[tuple[int, ...]] = []
+        self.operator = ""
         self.scope = ""
         self._instead = ""
         self.tracking = PassState()
@@ -113,6 +119,8 @@ class Recorder:
         self._add(KernelInvocation(kind, self.scope, shapes, output.shape, dtype or output.dtype, params, work, moved))
         number = len(self.reads)
         self.reads.append(tuple([tensor.memory.writer for tensor in inputs]))
+        self.operators.append(self.operator)
+        self.views.append(tuple([tensor.views for tensor in inputs]))
         memory = output.memory
         if memory.writer >= 0 or memory.outside:
             self.tracking.overwritten(memory, number)

@@ -23,6 +23,9 @@ Check = Callable[[Any], bool]
 RULES: dict[str, Rule] = {}
 """Rules registered by :func:`operator`."""
 
+FIRST_SPELLINGS: dict[str, str] = {}
+"""First name of each rule, by name; of in-place forms (``__iand__`` too) with an underscore at the end."""
+
 HOST_RULES: dict[str, Rule] = {}
 """Rules registered by :func:`host_operator`."""
 
@@ -61,9 +64,15 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
             if name in RULES:
                 raise ValueError(f"operator {name} has two rules")
             RULES[name] = checked
+            FIRST_SPELLINGS[name] = f"{names[0].removesuffix('_')}_" if _is_in_place(name) else names[0]
         return rule
 
     return register
+
+
+def _is_in_place(name: str) -> bool:
+    """True for ``relu_`` and ``__iand__``."""
+    return (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name not in ("__is__", "__isnot__"))
 
 
 def _checked(rule: Rule) -> Rule:
@@ -111,6 +120,8 @@ def rule_of(name: str) -> Rule | None:
 @cache
 def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
     in_place = name.endswith("_") and not name.endswith("__")
+    spelling = FIRST_SPELLINGS[name]
+    absorbed = spelling in _ABSORBED
 
     def settled(recorder: Any, *args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else None
@@ -126,22 +137,37 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
         if written is not None:
             written.value = None
         tracking = recorder.tracking
+        outer, recorder.operator = recorder.operator, spelling
         start = len(recorder.reads)
         if not tracking.comparing:
             made = rule(recorder, *args, **kwargs)
+            recorder.operator = outer
             end = len(recorder.reads)
+            if end == start and type(made) is Tensor and _is_view(made, first, written):
+                made = made.viewed(first, absorbed)
             if end != start and (type(made) is not Tensor or made.memory.writer != end - 1 or written is not None):
                 tracking.settle(start, end, made, written)
             return made
         given = tracking.given(name, (*args, *kwargs.values()))
         made = rule(recorder, *args, **kwargs)
+        recorder.operator = outer
         end = len(recorder.reads)
+        if end == start and type(made) is Tensor and _is_view(made, first, written):
+            made = made.viewed(first, absorbed)
         if end != start:
             tracking.settle(start, end, made, written)
         tracking.called(name, recorder.scope, args, kwargs, given, range(start, end), made)
         return made
 
     return settled
+
+
+#: Casts that belong to a group of PyTorch's tensor-expression fuser.
+_ABSORBED = frozenset({"to", "type_as"})
+
+
+def _is_view(made: Tensor, first: Any, written: Tensor | None) -> bool:
+    return written is None and type(first) is Tensor and made.memory is first.memory and made.value is None
 
 
 #: Types that are and contain no tensor.

@@ -52,6 +52,10 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
+#: Bits of :attr:`Tensor.views`: the last operator is a cast to the tensor's own type; one of them is a view.
+ABSORBED, BROKEN = 1, 2
+
+
 class Storage:
     """Memory of a tensor and all its views.
 
@@ -85,9 +89,12 @@ class Tensor:
         load: reads its few numbers from the file.
         same: an equal earlier tensor, if known.
         constant: it is in the code, or made of constants alone.
+        views: operators without a launch since its memory was written (:attr:`~jetdvfs.kernels.network.Network.views`).
     """
 
-    __slots__ = ("_strides", "constant", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value")
+    __slots__ = (
+        "_strides", "constant", "dtype", "load", "memory", "parameter", "requires_grad", "same", "shape", "value", "views",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,10 +118,11 @@ class Tensor:
         self.memory = Storage(parameter) if memory is None else memory
         self.same: Tensor | None = None
         self.constant = False
+        self.views = 0
 
     def renamed(self) -> Tensor:
         """Same memory, new tensor: a variable's value after a branch or a loop."""
-        return Tensor(
+        made = Tensor(
             self.shape,
             self.dtype,
             self._strides,
@@ -124,6 +132,17 @@ class Tensor:
             load=self.load,
             memory=self.memory,
         )
+        made.views = self.views
+        return made
+
+    def viewed(self, first: Tensor, absorbed: bool) -> Tensor:
+        """This result of an operator that launched nothing on a tensor; if it is that tensor, another name for it."""
+        made = self
+        if made is first:
+            made = self.renamed()
+            made.same, made.constant = self.same or self, self.constant
+        made.views = (first.views & BROKEN) | ABSORBED if absorbed else BROKEN
+        return made
 
     @property
     def strides(self) -> Shape:

@@ -124,7 +124,7 @@ def watched(
     named = [keyword.arg or "" for keyword in node.keywords if not is_literal(keyword.value)]
     in_place = name.endswith("_") and not name.endswith("__")
     folds = name not in _LEFT_ALONE and not in_place and "::" not in name
-    neutral = _changes_nothing(name, node)
+    neutral = _changes_nothing(runtime, name, node)
 
     def call(frame: Frame) -> Any:
         values = [argument(frame) for argument in args]
@@ -157,11 +157,17 @@ def _is_one(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == 1
 
 
-def _changes_nothing(name: str, node: ast.Call) -> bool:
-    """True if the code adds the integer 0, or multiplies by 1; other numbers may change the element type."""
+def _changes_nothing(runtime: Runtime, name: str, node: ast.Call) -> bool:
+    """True if the code adds the integer 0, or multiplies by 1; other numbers may change the element type.
+
+    Traces keep numbers as constants without dimensions.
+    """
     if name not in _NEUTRAL or len(node.args) != 2 or node.keywords:
         return False
     number = node.args[1]
+    if isinstance(number, ast.Attribute) and isinstance(number.value, ast.Name) and number.value.id == "CONSTANTS":
+        value = runtime.constant(number.attr)
+        return isinstance(value, Tensor) and (value.rank, value.dtype, value.value) == (0, "int64", (_NEUTRAL[name],))
     return isinstance(number, ast.Constant) and type(number.value) is int and number.value == _NEUTRAL[name]
 
 

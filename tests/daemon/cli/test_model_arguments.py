@@ -26,21 +26,21 @@ from jetdvfs.tests.support.verbs import run, run_json
 def test_the_fused_view_is_one_option_of_every_verb(
     simulated: SimpleNamespace, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    resnet = (str(reference_model("resnet18")), "--input", "1x3x224x224")
-    data = run_json(capsys, "decompose", *resnet, "--fused")
-    assert (data["kinds"]["fused_pointwise"], data["kinds"]["conv2d"], data["fused"]) == (17, 20, True)
-    assert ", fused: 40 launches of" in run(capsys, "decompose", *resnet, "--fused")[1]
+    mobilenet = (str(reference_model("mobilenet_v2")), "--input", "1x3x224x224")
+    data = run_json(capsys, "decompose", *mobilenet, "--fused")
+    assert (data["kinds"]["fused_pointwise"], data["kinds"]["conv2d"], data["fused"]) == (10, 52, True)
+    assert ", fused: 141 launches of" in run(capsys, "decompose", *mobilenet, "--fused")[1]
     profile = ("--profile", "small-sim")
-    plain, fused = (run_json(capsys, "predict", *resnet, *profile, *option) for option in ((), ("--fused",)))
+    plain, fused = (run_json(capsys, "predict", *mobilenet, *profile, *option) for option in ((), ("--fused",)))
     assert fused["points"][0]["latency_ms"] < plain["points"][0]["latency_ms"]
     frozen = tmp_path / "frozen.json"
     frozen.write_text(json.dumps({**NETWORK.to_json(), "launches": [{**conv2d().to_json(), "kind": "conv2d_relu"}]}))
     assert run_json(capsys, "decompose", str(frozen))["fused"]
     note = "no model for conv2d_relu: the model of conv2d is used instead, less certainly"
     assert note in run(capsys, "predict", str(frozen), *profile)[1]
-    plan = run_json(capsys, "plan", *resnet, *profile, "--fused", "--target", "min-energy")
+    plan = run_json(capsys, "plan", *mobilenet, *profile, "--fused", "--target", "min-energy")
     assert plan["choice"]["latency_ms"] in np.array(fused["latency_ms"])
-    explained = run_json(capsys, "predict", "--explain", *resnet, *profile, "--fused")
+    explained = run_json(capsys, "predict", "--explain", *mobilenet, *profile, "--fused")
     assert "fused_pointwise" in {part["kernel"]["kind"] for part in explained["kernels"]}
 
 

