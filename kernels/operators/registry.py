@@ -143,8 +143,8 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
             made = rule(recorder, *args, **kwargs)
             recorder.operator = outer
             end = len(recorder.reads)
-            if end == start and type(made) is Tensor and _is_view(made, first, written):
-                made = made.viewed(first, absorbed)
+            if end == start and written is None:
+                made = _viewed(made, first, absorbed)
             if end != start and (type(made) is not Tensor or made.memory.writer != end - 1 or written is not None):
                 tracking.settle(start, end, made, written)
             return made
@@ -152,8 +152,8 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
         made = rule(recorder, *args, **kwargs)
         recorder.operator = outer
         end = len(recorder.reads)
-        if end == start and type(made) is Tensor and _is_view(made, first, written):
-            made = made.viewed(first, absorbed)
+        if end == start and written is None:
+            made = _viewed(made, first, absorbed)
         if end != start:
             tracking.settle(start, end, made, written)
         tracking.called(name, recorder.scope, args, kwargs, given, range(start, end), made)
@@ -166,8 +166,11 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
 _ABSORBED = frozenset({"to", "type_as"})
 
 
-def _is_view(made: Tensor, first: Any, written: Tensor | None) -> bool:
-    return written is None and type(first) is Tensor and made.memory is first.memory and made.value is None
+def _viewed(made: Any, first: Any, absorbed: bool) -> Any:
+    """Result of an operator that launched nothing, marked if it is a view of its first argument."""
+    if type(made) is Tensor and type(first) is Tensor and made.memory is first.memory and made.value is None:
+        return made.viewed(first, absorbed)
+    return made
 
 
 #: Types that are and contain no tensor.
