@@ -60,7 +60,15 @@ def scripted_file(name: str) -> io.BytesIO:
 
 
 def plain(launches: Iterable[KernelInvocation], scopes: bool = True) -> list[KernelInvocation]:
-    return list(launches) if scopes else [dataclasses.replace(launch, scope="") for launch in launches]
+    """Launches without CUDA's own parameters, which the dispatcher does not tell."""
+    return [
+        dataclasses.replace(
+            launch,
+            scope=launch.scope if scopes else "",
+            params={name: value for name, value in launch.params.items() if name not in ("channels_last", "math")},
+        )
+        for launch in launches
+    ]
 
 
 def slow_if_long(names: Iterable[str]) -> list[Any]:
