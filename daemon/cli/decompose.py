@@ -10,9 +10,8 @@ model for, or guesses. Predictions bound them by the roofline.
 --optimized lists a TorchScript file as PyTorch's JIT leaves it: without dead code, repeated calls, work on constants, sums with
 0 and nested cat. Predictions use this view. A saved list keeps its view.
 
---fused lists the model as TorchScript's fusers leave it on CUDA, of the file as it is saved: groups of pointwise operators
-(fused_pointwise), without in-place ones, and conv2d_relu and conv2d_add_relu if torch.jit.optimize_for_inference wrote them.
-A fused kernel has its members' FLOPs, and their bytes without those passed between them.
+--fused lists the file as TorchScript's fusers leave it on CUDA: groups of pointwise operators (fused_pointwise), in-place ones
+excepted, and conv2d_relu and conv2d_add_relu if torch.jit.optimize_for_inference wrote them. They pass on no bytes.
 
 --as engine lists the kernels that TensorRT would make of the model; --as engine-half in half precision.
 
@@ -23,12 +22,12 @@ header is read: --prefill N is a prompt of N tokens, --decode N one token that s
 --graph adds an edge for each tensor between two kernels, totals, and the least memory of weights, inputs and activations.
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
-flops, bytes); kinds (launches by kind); reads (for each input of a launch, its writing launch, or -1); operators
-(ATen operator of each launch); views (for each input: 0 as written, 1 cast to its own type, 2 or 3 a view); optimized and fused
-(the view); unmodelled (kind, launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed (kind, why, launches,
-flops_share, bytes_share) with --profile; graph (nodes, edges, globals, memory) with --graph; boundary (operator, place, reason)
-if the list ends early; unread (weights that no launch reads); runtime of a compiled network; host_calls and tree on request;
-measured_ms (per launch) and measured_others_ms (by layer) with --measured.
+flops, bytes); kinds (launches by kind); reads (for each input of a launch, its writing launch, or -1); operators (of ATen, by
+launch); views (of inputs: 1 by a cast to its own type, 2 or 3 by others); optimized and fused (the view); unmodelled (kind,
+launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed (kind, why, launches, flops_share, bytes_share)
+with --profile; graph (nodes, edges, globals, memory) with --graph; boundary (operator, place, reason) if the list ends early;
+unread (weights that no launch reads); runtime of a compiled network; host_calls and tree on request; measured_ms (per launch)
+and measured_others_ms (by layer) with --measured.
 
 examples:
   jetdvfs decompose resnet18.pt --input 1x3x224x224

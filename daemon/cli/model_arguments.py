@@ -134,10 +134,8 @@ def add_fused_argument(parser: argparse.ArgumentParser) -> None:
     arguments.titled(parser, "model").add_argument(
         "--fused",
         action="store_true",
-        help="kernels as TorchScript's fusers leave them on CUDA after some runs of the file as it is saved: pointwise groups "
-        "of its JIT, without in-place operators, and cuDNN's convolutions with relu and residual sum if "
-        "torch.jit.optimize_for_inference wrote them into the file; a list without operators counts as such a file "
-        "(default: off)",
+        help="kernels as TorchScript's fusers leave them on CUDA: pointwise groups without in-place operators, and cuDNN's "
+        "convolutions if optimize_for_inference wrote them; assumed of a list that names no operators (default: off)",
     )
 
 
