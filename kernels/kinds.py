@@ -163,6 +163,11 @@ def _way_of_a_product(params: Params) -> str:
     return "vector" if params.get("m") == 1 and params.get("batch", 1) == 1 else ""
 
 
+def _way_of_attention(params: Params) -> str:
+    """By products and a softmax it is a dozen launches."""
+    return "math" if params.get("math") else ""
+
+
 def _attention(inputs: Sequence[Shape], output: Shape, params: Params) -> int:
     query, key, value = inputs[:3]
     return 2 * numel(query) * key[-2] + 2 * numel(query[:-1]) * numel(value[-2:])
@@ -226,7 +231,7 @@ _ROWS: tuple[KernelKind, ...] = (
     KernelKind("layer_norm", per_element(8), "rows"),
     KernelKind("group_norm", per_element(8), "rows"),
     KernelKind("softmax", per_element(5), "rows"),
-    KernelKind("attention", _attention, "attention"),
+    KernelKind("attention", _attention, "attention", way=_way_of_attention),
     KernelKind("conv1d", _convolution, "conv_nd"),
     KernelKind("conv3d", _convolution, "conv_nd"),
     KernelKind("conv_transpose2d", _transposed_convolution, "conv_nd"),

@@ -242,6 +242,11 @@ class BoardDescription:
         feeds = {rail: self.roles.get(rail, ()) for rail in self.energy_rails}
         return tuple(rail for rail, roles in feeds.items() if "cpu" in roles and "gpu" not in roles)
 
+    @property
+    def own_memory(self) -> bool:
+        """False: a Jetson's GPU and CPU share the memory."""
+        return False
+
     def mark(self, section: str, release: Release | None = None) -> str:
         """Mark of a section's part that its driver needs, on one release."""
         for name, mark in release.marks.items() if release is not None else ():

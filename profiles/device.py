@@ -35,6 +35,9 @@ class MeasuredDevice(Protocol):
     @property
     def host_rails(self) -> tuple[str, ...]: ...
 
+    @property
+    def own_memory(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Device:
@@ -44,6 +47,7 @@ class Device:
         grid: the measured configuration if clocks are never set.
         chip: rates of its roofline bound.
         energy_rails: sensors that sum to the energy of an inference, if any; ``host_rails`` feed the host alone.
+        own_memory: the GPU's memory is not the host's, so neither waits for the other's traffic.
     """
 
     name: Text
@@ -51,6 +55,7 @@ class Device:
     chip: ChipRates
     energy_rails: tuple[Text, ...] = ()
     host_rails: tuple[Text, ...] = field(default=())
+    own_memory: bool = False
 
     @property
     def title(self) -> str:
@@ -64,6 +69,7 @@ class Device:
             "chip": {"flops_per_gpu_cycle": dict(rates), "bytes_per_emc_cycle": self.chip.bytes_per_emc_cycle},
             "energy_rails": list(self.energy_rails),
             "host_rails": list(self.host_rails),
+            **({"own_memory": True} if self.own_memory else {}),
         }
 
     @classmethod

@@ -15,6 +15,7 @@ from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
 ONCE = "inference"
+_HALF = ("float16", "bfloat16")
 
 Coefficients: TypeAlias = tuple[float, float, float, float]
 
@@ -24,16 +25,16 @@ NO_TIME: Coefficients = (0.0, 0.0, 0.0, 0.0)
 def issue_key(call: Call) -> tuple[str, int]:
     """Key of a call's issue time: its name in a host model, and the number of tensors it gathers, each prepared separately.
 
-    The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``) and ``biased`` for a
-    bias, often a separate launch.
+    The name is a kernel's kind or a host-only call's name, with its library path (``conv2d.depthwise``), ``biased`` for a bias,
+    often a separate launch, and ``half`` for two-byte types, for which libraries make other launches.
     """
     if isinstance(call, HostOp):
         return call.name, 0
     row = KINDS.get(call.kind)
-    if row is not None and row.gathers:
-        return call.kind, len(call.inputs)
+    gathers = row is not None and row.gathers
     way = row.way(call.params) if row is not None and row.way is not None else ""
-    return ".".join(filter(None, (call.kind, way, "biased" if call.params.get("bias") else ""))), 0
+    biased, half = "biased" if call.params.get("bias") else "", "half" if call.dtype in _HALF else ""
+    return ".".join(filter(None, (call.kind, way, biased, half))), len(call.inputs) if gathers else 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class HostModel:
             return one[0] * factor, one[1] * factor, one[2] * factor, one[3] * factor
 
         return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
+
+    def starting(self, start: str, once_us: float, launch_us: float) -> HostModel:
+        """The same, with the time of starting a whole network (``"graph"``) and of each kernel in it, at any clock."""
+        starts = {start: (once_us, 0.0, 0.0, 0.0), handing(start): (launch_us, 0.0, 0.0, 0.0)}
+        return HostModel({**self.calls, **starts}, self.default, self.per_tensor)
 
     def falling(self, grid: FrequencyGrid) -> HostModel:
         """The same, with no call slower at a higher CPU clock of this grid."""

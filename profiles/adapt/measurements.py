@@ -35,7 +35,7 @@ _LEAST_W, _ANY_BOARD_W, _ANY_DEVICE_W = 30.0, 200.0, 5_000.0
 _LONGEST_US = 1e6  # of pauses and timing overhead
 _DIFFERENCES = ("kernel_mw", "fixed_kernel_mw", "host_active_mw", "gap_us", "timing_us")  # noise takes them below zero
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw")
-_NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
+_NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 
 
 class Figures(Protocol):
@@ -243,8 +243,11 @@ TABLES: Mapping[str, str] = {
     "fixed_network_mw": "mean power of all energy rails while networks[what] runs at those configurations, mW",
     "fixed_kernel_ms": "GPU time of the networks' invocations[what] at those configurations, ms",
     "fixed_kernel_mw": "power of the GPU-side rails above idle while invocations[what] runs at those configurations, mW",
+    "graph_ms": "latency of networks[what] as a CUDA graph, from its start by the host to its end, ms",
+    "graph_gpu_ms": "GPU time of one replay of that graph among several, ms",
+    "graph_mw": "mean power of all energy rails while that graph is replayed, mW",
 }
-LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw")
+LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 """Tables missing from earlier records; read as empty."""
 
 

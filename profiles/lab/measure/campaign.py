@@ -37,6 +37,7 @@ class CampaignSize:
         power_kernels: kernels that share configurations and one idle measurement.
         power_configurations: per kernel; 0 for as many as for time.
         fixed_observations: of each network and its kernels at the shared configurations.
+        graphs: networks are measured as CUDA graphs, too.
         small_steps: one kernel, call or configuration per step, to lose little at an interruption.
     """
 
@@ -52,6 +53,7 @@ class CampaignSize:
     power_kernels: int = 1
     power_configurations: int = 0
     fixed_observations: int = 0
+    graphs: bool = False
     small_steps: bool = False
 
     def kernels_of(self, kind: str) -> int:
@@ -184,7 +186,8 @@ def plan_campaign(
         units += [CampaignUnit("host_us", node, some, size.host_configurations) for some in each]
         whole = size.whole_network_configurations
         for what in range(len(networks)):
-            units += parts("network", node, (what,), whole, min(whole, grid.size))
+            for kind in ("network", "graph") if size.graphs else ("network",):
+                units += parts(kind, node, (what,), whole, min(whole, grid.size))
         kernels = ((range(len(of_networks)), size.network_configurations), (mine, size.configurations))
         for some, count in kernels:
             units += [CampaignUnit("kernel_ms", node, part, count) for part in _parts(some, at_once)]

@@ -62,7 +62,7 @@ def plan_gpu(
     device: Device, models: Sequence[MeasuredModel], runnable: Collection[str], kernels: int, seed: int = 0
 ) -> Campaign:
     """Plan a processor's campaign plus the issue time of each call. Raises MeasurementError."""
-    size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER)
+    size = replace(processor_size(kernels, device.grid.size), power_kernels=_TOGETHER, graphs=True)
     return plan_processor(device, models, runnable, size, seed, issued=issued_by(runnable), most=_limits(device))
 
 

@@ -55,7 +55,7 @@ _SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a 
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
-_NETWORKS = ("network_ms", "network_mw")
+_NETWORKS = ("network_ms", "network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 
 
 @dataclass(frozen=True)

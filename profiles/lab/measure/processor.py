@@ -134,6 +134,7 @@ def unit_s(campaign: Campaign, unit: CampaignUnit, patience: TimingLimits, switc
         "kernel_mw": shared_s + power_s - switch_s + patience.power_timings * patience.kernel_s,
         "host_active_mw": (2 * power_s + (2 * patience.kernel_s if apart else 0)) * max(unit.configurations // 8, 1),
         "network": (power_s if campaign.board.energy_rails else 0.0) + switch_s + patience.network_s,
+        "graph": (power_s if campaign.board.energy_rails else 0.0) + kernel_s,
     }  # fmt: skip
     return each[unit.kind] * campaign.samples(unit)
 

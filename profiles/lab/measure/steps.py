@@ -19,7 +19,7 @@ from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...device import Device, MeasuredDevice
 from .campaign import Campaign, CampaignUnit
 from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
-from .meters.meter import Meter
+from .meters.meter import GraphMeter, Meter
 from .meters.notes import CampaignNotes
 from .unit_store import UnitStore
 
@@ -263,6 +263,20 @@ def _measure_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: 
     return {**tables, "network_mw": figure_rows(what, unit.node, flat[both], power_mw[both])} if rails else tables
 
 
+def _measure_graph(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
+    assert isinstance(meter, GraphMeter)
+    (what,) = unit.what
+    flat, configurations = _random_configurations(
+        campaign, unit.configurations, np.random.default_rng([campaign.seed, 7, unit.node, what])
+    )
+    flat, configurations = np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
+    found, rails = meter.network_graphs(campaign.networks[what], configurations), campaign.board.energy_rails
+    figures = {"graph_ms": found.latency_ms, "graph_gpu_ms": found.gpu_ms}
+    if rails:
+        figures["graph_mw"] = above(found.rails_mw, dict.fromkeys(found.rails_mw, 0.0), rails)
+    return {name: figure_rows(what, unit.node, flat, value) for name, value in figures.items()}
+
+
 def _measure_fixed_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
     return fixed_network(campaign.board, unit.node, what, campaign.networks[what], unit.configurations, meter)
@@ -279,6 +293,7 @@ _MEASURE: Mapping[str, Callable[[Campaign, CampaignUnit, Meter, np.random.Genera
     "host_active_mw": _measure_host_active_mw,
     "idle_mw": _measure_idle_mw,
     "network": _measure_network,
+    "graph": _measure_graph,
     "fixed_network": _measure_fixed_network,
     "fixed_kernel": _measure_fixed_kernel,
 }

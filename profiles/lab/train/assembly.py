@@ -36,7 +36,7 @@ from .kernel_models import (
     residuals_of,
     train_kind,
 )
-from .network_factors import ALONE, NetworkFactors, fit_inside
+from .network_factors import ALONE, GraphMeasurement, NetworkFactors, fit_inside
 from .region_fit import fit_region
 
 Progress = Callable[[int, int, str], None]
@@ -133,7 +133,7 @@ def board_cost(
         grid=board.grid,
         chip=board.chip,
         kernels=kernels,
-        host=fit_host_model(measurements, board.grid).scaled(inside.host) if len(tables["host_us"]) else _FREE,
+        host=_host_model(measurements, board, inside),
         idle_mw=idle_mw,
         host_active_mw=fit_host_active_mw(tables["host_active_mw"], board.grid)
         if powered
@@ -150,6 +150,13 @@ def board_cost(
     )
 
 
+def _host_model(measurements: Measurements, board: MeasuredDevice, inside: NetworkFactors) -> HostModel:
+    if not len(measurements.tables["host_us"]):
+        return _FREE
+    host = fit_host_model(measurements, board.grid).scaled(inside.host)
+    return host if inside.graph_us is None else host.starting("graph", *inside.graph_us)
+
+
 def inside_networks(
     measurements: Measurements,
     board: MeasuredDevice,
@@ -162,7 +169,9 @@ def inside_networks(
     cost = board_cost(measurements, board, trained, without_nodes=left_out)
     nodes = [node for node in measurements.nodes if node not in left_out]
     kept = [network for network in networks if fold is None or network not in fold.networks]
-    return fit_inside(cost, [item for network in kept for item in whole_network(measurements, networks, network, nodes)])
+    measured = [item for network in kept for item in whole_network(measurements, networks, network, nodes)]
+    graphs = [item for network in kept for item in as_graph(measurements, networks, network, nodes)]
+    return fit_inside(cost, measured, graphs, board.own_memory)
 
 
 def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[AssemblyFold]:
@@ -255,6 +264,22 @@ def whole_network(
             raise MeasurementError(f"network {network.name}: latency and power {how}")
         energy_mj = power.value * latency.value / 1e3 if measurements.powered else None
         found.append(NetworkMeasurement(network, latency.configuration, latency.value, energy_mj))
+    return found
+
+
+def as_graph(
+    measurements: Measurements, networks: Sequence[Network], network: Network, nodes: Collection[int]
+) -> list[GraphMeasurement]:
+    """A network's CUDA graph by board; empty if not measured."""
+    what = [other.name for other in networks].index(network.name)
+    found = []
+    for node in nodes:
+        latency, gpu = (
+            rows.where((rows.what == what) & (rows.node == node))
+            for rows in (measurements.tables["graph_ms"], measurements.tables["graph_gpu_ms"])
+        )
+        if len(latency):
+            found.append(GraphMeasurement(network, latency.configuration, latency.value, gpu.value))
     return found
 
 

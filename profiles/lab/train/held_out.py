@@ -4,25 +4,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.features import MODELLED_KINDS
-from ....kernels.cost.model import surface
+from ....kernels.cost.model import kernel_costs, surface
 from ....kernels.kinds import ELEMENTWISE, served_by
 from ....kernels.network import Network
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
-from .assembly import AssemblyFold, board_cost, inside_networks, train_all
+from .assembly import AssemblyFold, board_cost, inside_networks, make_folds, train_all
 from .kernel_models import TrainingOptions
+from .network_factors import ALONE
 
 Progress = Callable[[int, int, str], None]
 
+_GRAPHS = ("graph_ms", "graph_gpu_ms", "graph_mw")
 _LEAST_SAMPLES = 5  # of a kind; a tree that has fewer says nothing
 
 
@@ -34,6 +36,7 @@ class HeldOutNetwork:
         measured_ms, predicted_ms: mean latency over its configurations.
         latency_percent, energy_percent: mean absolute percentage error; energy is None without measured power.
         sum_percent: error of the plain sum of kernel times.
+        graph_percent, graph_energy_percent: of its CUDA graph's GPU time, and of the energy of a replay; None if not measured.
     """
 
     network: str
@@ -43,24 +46,106 @@ class HeldOutNetwork:
     sum_percent: float
     energy_percent: float | None
     guessed: float
+    graph_percent: float | None = None
+    graph_energy_percent: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return _rounded(asdict(self))
 
 
-def leave_each_out(measurements: Measurements, options: TrainingOptions, progress: Progress) -> list[HeldOutNetwork]:
-    """Hold out each network of a record in turn. Raises MeasurementError."""
+@dataclass(frozen=True)
+class HeldOutKind:
+    """Kernels of one kind in held-out networks.
+
+    Attributes:
+        kernels: timed kernels, each network's distinct ones.
+        percent: mean absolute percentage error of their times.
+        share: their part of the networks' kernel time, 0 to 1.
+        network_percent: mean error that they bring to a network's kernel time; errors of opposite sign cancel within it.
+    """
+
+    kind: str
+    kernels: int
+    percent: float
+    share: float
+    network_percent: float
+
+    def to_json(self) -> dict[str, Any]:
+        return _rounded(asdict(self))
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def leave_out(
+    measurements: Measurements, options: TrainingOptions, progress: Progress, groups: int = 0
+) -> tuple[list[HeldOutNetwork], list[HeldOutKind]]:
+    """Predict each network of a record without its kernels, alone or in ``groups``. Raises MeasurementError."""
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
-    found = []
-    for number, network in enumerate(networks):
-        progress(number, len(networks), f"without {network.name}")
-        fold = AssemblyFold((network,), ())
+    alone = [AssemblyFold((network,), ()) for network in networks]
+    folds = make_folds(networks, (), min(groups, len(networks)), options.seed) if groups else alone
+    timed_ms = _kernels_ms(measurements)
+    found, errors = dict[str, HeldOutNetwork](), list[_KernelErrors]()
+    for number, fold in enumerate(folds):
+        progress(number, len(folds), f"without {', '.join(network.name for network in fold.networks):.40}")
         trained = train_all(measurements, device, networks, kinds, options, lambda done, total, text: None, fold=fold)
         inside = inside_networks(measurements, device, networks, trained, fold)
-        found.append(_compared(measurements, network, board_cost(measurements, device, trained, inside=inside)))
-    progress(len(networks), len(networks), "done")
+        apart, cost = (board_cost(measurements, device, trained, inside=one) for one in (ALONE, inside))
+        for network in fold.networks:
+            found[network.name] = _compared(measurements, network, cost)
+            errors += _kernel_errors(network, apart, timed_ms)
+    progress(len(folds), len(folds), "done")
+    return [found[network.name] for network in networks], _of_kinds(errors, len(networks))
+
+
+class _KernelErrors(NamedTuple):
+    """Relative errors of a network's kernels of one kind, and their part of its kernel time, predicted and measured."""
+
+    kind: str
+    each: NDArray[np.float64]
+    predicted: float
+    measured: float
+
+
+def _kernels_ms(measurements: Measurements) -> Mapping[Any, Mapping[int, float]]:
+    """Measured times of kernels in ms, by signature and flat configuration."""
+    rows, found = measurements.tables["kernel_ms"], dict[Any, dict[int, float]]()
+    for what, at, value in zip(rows.what, rows.configuration.tolist(), rows.value.tolist(), strict=True):
+        found.setdefault(measurements.invocations[what].signature, {})[at] = value
     return found
+
+
+def _kernel_errors(network: Network, cost: BoardCost, timed_ms: Mapping[Any, Mapping[int, float]]) -> list[_KernelErrors]:
+    costs = kernel_costs(network, cost)
+    launches = np.bincount(costs.order, minlength=len(costs.kernels))
+    parts: dict[str, list[tuple[float, float, float]]] = {}
+    for place, kernel in enumerate(costs.kernels):
+        if own := timed_ms.get(kernel.signature):
+            predicted = costs.gpu_ms[place].ravel()[list(own)].astype(np.float64)
+            measured = np.array(list(own.values()))
+            error = float(np.abs(predicted / measured - 1).mean())
+            times = float(launches[place])
+            parts.setdefault(kernel.kind, []).append((error, times * float(predicted.mean()), times * float(measured.mean())))
+    whole_ms = sum(one[2] for own in parts.values() for one in own)
+    return [
+        _KernelErrors(kind, each, predicted_ms.sum() / whole_ms, measured_ms.sum() / whole_ms)
+        for kind, own in parts.items()
+        for each, predicted_ms, measured_ms in [np.array(own).T]
+    ]
+
+
+def _of_kinds(errors: Sequence[_KernelErrors], networks: int) -> list[HeldOutKind]:
+    kinds = list(dict.fromkeys(one.kind for one in errors))
+    found = []
+    for kind in kinds:
+        own = [one for one in errors if one.kind == kind]
+        each = np.concatenate([one.each for one in own])
+        off = sum(abs(one.predicted - one.measured) for one in own) / networks
+        share = sum(one.measured for one in own) / networks
+        found.append(HeldOutKind(kind, len(each), float(each.mean() * 100), share, off * 100))
+    return sorted(found, key=lambda one: -one.network_percent)
 
 
 def whole_networks(measurements: Measurements) -> Measurements:
@@ -74,7 +159,7 @@ def whole_networks(measurements: Measurements) -> Measurements:
     number = np.full(len(measurements.networks), -1)
     number[kept] = np.arange(len(kept))
     tables = dict(measurements.tables)
-    for name in ("network_ms", "network_mw"):
+    for name in ("network_ms", "network_mw", *_GRAPHS):
         rows = replace(tables[name], what=number[tables[name].what])
         tables[name] = rows.where(rows.what >= 0)
     whole = replace(measurements, networks=tuple(measurements.networks[what] for what in kept), tables=tables)
@@ -142,7 +227,24 @@ def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> 
         _percent(added.latency_ms.ravel()[latency.configuration], latency.value),
         energy,
         float(played.guessed_share.ravel()[latency.configuration].mean()),
+        *_graph_percent(measurements, network, cost),
     )
+
+
+def _graph_percent(measurements: Measurements, network: Network, cost: BoardCost) -> tuple[float | None, float | None]:
+    """Errors of a CUDA graph's GPU time and energy per replay; starts of replays in a row are hidden."""
+    what = measurements.networks.index(network)
+    gpu, power = (
+        rows.where(rows.what == what) for rows in (measurements.tables[name] for name in ("graph_gpu_ms", "graph_mw"))
+    )
+    if not len(gpu):
+        return None, None
+    hidden = replace(cost, host=cost.host.starting("graph", 0.0, 0.0), host_active_mw=np.zeros_like(cost.host_active_mw))
+    played = surface(network, hidden, execution="graph")
+    latency = _percent(played.latency_ms.ravel()[gpu.configuration], gpu.value)
+    if not len(power):
+        return latency, None
+    return latency, _percent(played.energy_mj.ravel()[gpu.configuration], power.value * gpu.value / 1e3)
 
 
 def _percent(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float:

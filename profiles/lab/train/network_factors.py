@@ -6,7 +6,7 @@ Inside a network, parameters have left the caches, host and kernels share the me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,20 +27,44 @@ _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 @dataclass(frozen=True)
 class NetworkFactors:
-    """Factors within networks of host and kernel time and power; memory waits."""
+    """Factors within networks of host and kernel time and power; memory waits.
+
+    Attributes:
+        graph_us: time of starting a CUDA graph, and of each launch in it; None if not measured.
+    """
 
     host: float = 1.0
     time: float = 1.0
     power: float = 1.0
     waiting: float = 0.0
     host_traffic: float = 0.0
+    graph_us: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class GraphMeasurement:
+    """A network measured as a CUDA graph at n configurations: latency, and GPU time of one replay among several, (n,) in ms."""
+
+    network: Network
+    index: NDArray[np.int64]
+    latency_ms: NDArray[np.float64]
+    gpu_ms: NDArray[np.float64]
 
 
 ALONE = NetworkFactors()
 
 
-def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> NetworkFactors:
-    """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power."""
+def fit_inside(
+    cost: BoardCost,
+    measured: Sequence[NetworkMeasurement],
+    graphs: Sequence[GraphMeasurement] = (),
+    own_memory: bool = False,
+) -> NetworkFactors:
+    """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power.
+
+    Graphs have no host in their GPU time, and alone determine the factor of kernels. With ``own_memory`` of the GPU, host and
+    kernels do not wait for each other's traffic.
+    """
     from scipy.optimize import nnls
 
     if not measured:
@@ -55,8 +79,15 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Netwo
     for network in networks.values():
         parts = _parts_ms(network, cost, of_kernels[network.digest])
         terms += [parts[item.index] / item.latency_ms[:, None] for item in _of(network, measured)]
-    rows = np.concatenate(terms)
-    free, busy, of_time, moving = map(float, nnls(rows, np.ones(len(rows)))[0])
+    rows, ones = np.concatenate(terms), np.ones(sum(map(len, terms)))
+    if own_memory:
+        rows = rows * [1.0, 0.0, 1.0, 0.0]
+    graph_us = None
+    if graphs:
+        in_graph, graph_us = _of_graphs(graphs, of_kernels)
+        ones, rows = ones - in_graph * rows[:, 2], rows * [1.0, 1.0, 0.0, 1.0]
+    free, busy, of_time, moving = map(float, nnls(rows, ones)[0])
+    of_time = in_graph if graphs else of_time
     of_host, of_time = (float(factor) for factor in np.clip((free, of_time), _LEAST, _MOST))
     waiting, traffic = min(busy / of_host, _MOST_WAITING), min(moving / of_host, _MOST_TRAFFIC)
     drawn, left = [], []
@@ -78,10 +109,29 @@ def fit_inside(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> Netwo
             drawn.append(dynamic_mj[at] / item.energy_mj)
             left.append(1.0 - (idle_mj + host_mj[at]) / item.energy_mj)
     if not drawn:
-        return NetworkFactors(of_host, of_time, waiting=waiting, host_traffic=traffic)
+        return NetworkFactors(of_host, of_time, waiting=waiting, host_traffic=traffic, graph_us=graph_us)
     by_kernels, rest = np.concatenate(drawn), np.concatenate(left)
     of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
-    return NetworkFactors(of_host, of_time, of_power, waiting, traffic)
+    return NetworkFactors(of_host, of_time, of_power, waiting, traffic, graph_us)
+
+
+def _of_graphs(graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts]) -> tuple[float, tuple[float, float]]:
+    """Factor of kernels in graphs, and a graph's start and each of its launches in us, in least squares of relative errors."""
+    from scipy.optimize import nnls
+
+    predicted_ms = [_added_ms(of_kernels[one.network.digest])[one.index] for one in graphs]
+    share = np.concatenate([each / one.gpu_ms for each, one in zip(predicted_ms, graphs, strict=True)])
+    terms = [np.stack([np.ones(len(one.index)), np.full(len(one.index), len(one.network.launches))], 1) for one in graphs]
+    latency_ms = np.concatenate([one.latency_ms for one in graphs])
+    beside = np.maximum(latency_ms - np.concatenate([one.gpu_ms for one in graphs]), 0.0)
+    start_ms, launch_ms = map(float, nnls(np.concatenate(terms) / latency_ms[:, None], beside / latency_ms)[0])
+    return float(share.sum() / (share @ share)), (1e3 * start_ms, 1e3 * launch_ms)
+
+
+def _added_ms(costs: KernelCosts) -> NDArray[np.float64]:
+    """Sum of a network's kernel times in ms, (configurations,)."""
+    launches = np.bincount(costs.order).astype(np.float64)
+    return np.asarray(np.einsum("k,kcge->cge", launches, costs.gpu_ms.astype(np.float64)).ravel())
 
 
 def _parts_ms(network: Network, cost: BoardCost, costs: KernelCosts) -> NDArray[np.float64]:

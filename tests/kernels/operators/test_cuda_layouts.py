@@ -151,3 +151,29 @@ def test_a_bias_is_part_of_its_convolution() -> None:
     """cuDNN's convolution is followed by a sum on CUDA; models of convolutions are trained on both together."""
     made = listed(torch.nn.Conv2d(3, 4, 3), PICTURE)
     assert [(launch.kind, launch.params["bias"]) for launch in made.launches] == [("conv2d", True)]
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_attention_with_a_mask_of_one_repeated_column_is_products_and_a_softmax(
+    repeated: bool,
+) -> None:
+    """As masks of transformers' encoders are; the contiguous result is copied back to tokens (seen on an H200, PyTorch 2.11)."""
+
+    def attend(layers: Any, x: Any) -> Any:
+        heads = x.view(2, 6, 2, 4).transpose(1, 2)
+        mask = x.sum(-1)[:, None, :, None].ge(0).expand(2, 1, 6, 6)
+        mask = mask if repeated else mask.contiguous()
+        mixed = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+        return mixed.transpose(1, 2).reshape(2, 6, 8)
+
+    ours = listed(Applied(attend), TOKENS)
+    (attention,) = (launch for launch in ours.launches if launch.kind == "attention")
+    assert bool(attention.params.get("math")) is repeated
+    assert [shape for shape in copies(ours) if shape != (2, 1, 6, 6)] == [(2, 6, 2, 4)] * repeated
+
+
+@pytest.mark.parametrize(("lay", "expected"), [(last, {"conv2d", "batch_norm", "max_pool2d"}), (lambda module: module, set())])
+def test_kernels_of_images_say_that_their_channels_are_last(lay: Any, expected: set[str]) -> None:
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.MaxPool2d(2), torch.nn.ReLU()
+    made = listed(lay(torch.nn.Sequential(*layers)), PICTURE)
+    assert {launch.kind for launch in made.launches if launch.params.get("channels_last")} == expected

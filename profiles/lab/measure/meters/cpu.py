@@ -100,13 +100,12 @@ class CpuMeter:
         models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
         counters: EnergyCounters,
         patience: TimingLimits = TimingLimits(),
-        execution: str = "eager",
         wait: Callable[[float], None] = time.sleep,
         clocks: CpuClockSetter | None = None,
         notebook: CampaignNotes | None = None,
     ) -> None:
         self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or UnlockedClocks()
-        self._patience, self._execution, self._wait = patience, execution, wait
+        self._patience, self._wait = patience, wait
         self._notebook, self._refused = notebook or CampaignNotes(), dict[str, str]()
         self.ran: dict[str, list[str]] = {}
         self.event_us: float | None = None
@@ -180,6 +179,17 @@ class CpuMeter:
             found.append(float(answer["ms"]))
         return np.array(found)
 
+    def network_graph(self, network: Network) -> tuple[float, float, dict[str, float]]:
+        """Latency and GPU time in ms, and power of each rail in mW, of a CUDA graph at the present clocks; NaN if refused."""
+        request, what = {**self._model(network), "execution": "graph"}, f"graph of {network.name}"
+        limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
+        answer = self.asked(what, {**request, "do": "network", **limits})
+        if answer is None:
+            return math.nan, math.nan, dict.fromkeys(self.rails, math.nan)
+        rails: dict[str, list[float]] = {rail: [] for rail in self.rails}
+        self.repeated(what, request, rails)
+        return float(answer["ms"]), float(answer["gpu_ms"]), {rail: each[0] for rail, each in rails.items()}
+
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> dict[str, NDArray[np.float64]]:
@@ -247,7 +257,7 @@ class CpuMeter:
         if network.name not in self._models:
             raise MeasurementError(f"meter: no model file of network {network.name!r}; there are: {', '.join(self._models)}")
         path, inputs = self._models[network.name]
-        return {"path": str(path), "inputs": [spec.to_json() for spec in inputs], "execution": self._execution}
+        return {"path": str(path), "inputs": [spec.to_json() for spec in inputs], "execution": "eager"}
 
 
 def kernel_name(call: KernelInvocation) -> str:

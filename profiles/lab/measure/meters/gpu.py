@@ -15,7 +15,7 @@ from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Call, HostOp, KernelInvocation, Network
 from ....errors import MeasurementError
 from .cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
-from .meter import KernelPower
+from .meter import KernelPower, NetworkGraphs
 from .notes import CampaignNotes, category
 
 _TRIES = 4
@@ -106,6 +106,13 @@ class GpuMeter:
             return _first(self._torch.network_rails_mw(network, [at]))
 
         return _columns(self._each(configurations, one, self._no_rails))
+
+    def network_graphs(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NetworkGraphs:
+        found = self._each(
+            configurations, lambda row, at: self._torch.network_graph(network), (math.nan, math.nan, self._no_rails)
+        )
+        latency_ms, gpu_ms, rails = zip(*found, strict=True)
+        return NetworkGraphs(np.array(latency_ms), np.array(gpu_ms), _columns(rails))
 
     def _figures(
         self, configurations: Sequence[FrequencyConfiguration], measure: Callable[[int, FrequencyConfiguration], float]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,3 +78,18 @@ class Meter(Protocol):
     ) -> Mapping[str, NDArray[np.float64]]:
         """Mean power of each rail during back-to-back inferences."""
         ...
+
+
+class NetworkGraphs(NamedTuple):
+    """Latency, GPU time of one replay among several, and power of a network's CUDA graph; NaN if it cannot be captured."""
+
+    latency_ms: NDArray[np.float64]
+    gpu_ms: NDArray[np.float64]
+    rails_mw: Mapping[str, NDArray[np.float64]]
+
+
+@runtime_checkable
+class GraphMeter(Protocol):
+    """Meter that also runs networks as CUDA graphs. Raises :class:`~jetdvfs.profiles.errors.MeasurementError`."""
+
+    def network_graphs(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NetworkGraphs: ...

@@ -175,7 +175,7 @@ def gpu_device(process: MeasuringWorker, nvml: Nvml, name: str, clocks_mhz: Sequ
         flops["tf32"] = float(by_type["tf32"])
     per_cycle = {name: rate / levels[-1] for name, rate in flops.items()}
     chip = ChipRates(per_cycle, float(rates["bytes_per_s"]) / (memory_mhz * _MHZ))
-    return Device(name, grid, chip, nvml.rails, ())
+    return Device(name, grid, chip, nvml.rails, (), own_memory=True)
 
 
 class LockedClocks:

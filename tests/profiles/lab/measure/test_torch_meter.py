@@ -187,6 +187,59 @@ def test_a_batch_norm_of_half_precision_has_its_statistics_in_that(monkeypatch: 
     assert types == {torch.bfloat16}
 
 
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("batch_norm", {}),
+        ("max_pool2d", {"kernel_size": [1, 1], "stride": [1, 1]}),
+        (
+            "conv2d",
+            {"weight": [8, 8, 1, 1], "bias": False, "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1},
+        ),
+    ],
+)
+def test_a_kernel_of_a_channels_last_network_has_its_operands_so(
+    kind: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    laid: list[bool] = []
+    real = getattr(torch.nn.functional, kind)
+
+    def watched(*tensors: Any, **named: Any) -> Any:
+        laid.extend(x.is_contiguous(memory_format=torch.channels_last) for x in tensors if getattr(x, "ndim", 0) == 4)
+        return real(*tensors, **named)
+
+    monkeypatch.setattr(torch.nn.functional, kind, watched)
+    kernel = {"kind": kind, "inputs": [[2, 8, 4, 4]], "output": [2, 8, 4, 4], "dtype": "float32"}
+    worker = KernelWorker(torch, "cpu")
+    worker.answer(
+        {"do": "kernel", "kernel": {**kernel, "params": {**params, "channels_last": True}}, "timings": 5, "seconds": 0.0}
+    )
+    assert laid and all(laid)
+    laid.clear()
+    worker.answer({"do": "kernel", "kernel": {**kernel, "params": params}, "timings": 5, "seconds": 0.0})
+    assert not laid[0]
+
+
+def test_attention_gets_the_mask_that_no_fused_kernel_takes_and_shared_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    masks: list[Any] = []
+    real = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(*tensors: Any, **named: Any) -> Any:
+        masks.append(named["attn_mask"])
+        return real(*tensors, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    kernel = {"kind": "attention", "inputs": [[1, 4, 8, 16]] * 3, "output": [1, 4, 8, 16], "dtype": "float32"}
+    worker = KernelWorker(torch, "cpu")
+    for params, strides in (({"mask": True, "math": True}, (1, 0)), ({"mask": True}, (8, 1)), ({"mask": False}, None)):
+        worker.answer({"do": "kernel", "kernel": {**kernel, "params": params}, "timings": 5, "seconds": 0.0})
+        assert (masks[-1] if strides is None else masks[-1].stride()) == strides
+    shared = {**kernel, "inputs": [[1, 4, 8, 16], [1, 2, 8, 16], [1, 2, 8, 16]], "params": {"mask": False}}
+    assert worker.answer({"do": "kernel", "kernel": shared, "timings": 5, "seconds": 0.0})["ms"] > 0
+
+
 @pytest.mark.parametrize("shape", [[6], [4, 6], [2, 3, 4], [1, 8, 16, 4]])
 def test_a_copy_is_of_what_lies_otherwise_in_memory(shape: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")

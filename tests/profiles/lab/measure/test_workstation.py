@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from jetdvfs.kernels.grid import FrequencyGrid
 from jetdvfs.kernels.network import KernelInvocation
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.adapt.torch_process import TorchProcess
+from jetdvfs.profiles.board import ChipRates
+from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.gpus import measure_gpu, plan_gpu, workstation
@@ -28,7 +31,7 @@ WORKER = """
 import json, sys
 answer = {
     "torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
-    "ms": 1.0, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
+    "ms": 1.0, "gpu_ms": 0.9, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
 }
 for line in sys.stdin:
     print(json.dumps(answer), flush=True)
@@ -69,6 +72,22 @@ def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, mod
     assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
 
 
+def test_networks_run_as_cuda_graphs_too(worker: Path, model: MeasuredModel) -> None:
+    found = measured(StandInNvml(), worker, model)
+    assert found.tables["graph_ms"].value.tolist() == [1.0] and found.tables["graph_gpu_ms"].value.tolist() == [0.9]
+    assert 0.3e3 * POWER_W < found.tables["graph_mw"].value.mean() < 3e3 * POWER_W
+    assert found.described.own_memory and Device.from_json(found.described.to_json()) == found.described
+
+
+def test_random_kernels_are_of_the_types_and_sizes_that_the_gpu_has_rates_for(model: MeasuredModel) -> None:
+    grid = FrequencyGrid((2_100_000,), (1_980_000_000,), (3_201_000_000,))
+    chips = [ChipRates({"float32": flops, "float16": 4e5}, 1300.0) for flops in (25_000.0, 2500.0)]
+    fast, slow = (plan_gpu(Device("made", grid, chip, ("gpu",)), [model], ["conv2d", "relu"], 40) for chip in chips)
+    assert {kernel.dtype for kernel in fast.invocations} == {"float32", "float16"}
+    largest = [max(kernel.flops for kernel in campaign.invocations) for campaign in (fast, slow)]
+    assert largest[0] > largest[1] and largest[0] <= 0.005 * 25_000 * 1_980_000_000
+
+
 REFUSING = """
 import json, sys
 answer = {"torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5}
@@ -90,7 +109,7 @@ def test_a_campaign_goes_on_without_what_the_worker_refuses_and_the_record_names
     assert kinds == {"conv2d"} and not len(found.tables["network_ms"])
     assert not found.environment["without_power"]
     refused = found.environment["refused"]
-    assert {name.split()[0] for name in refused} == {"relu", "network", "issuing"}
+    assert {name.split()[0] for name in refused} == {"relu", "network", "graph", "issuing"}
     assert refused["network beginning"] == "no memory for beginning.pt"
     again = measured(StandInNvml(), tmp_path / "worker.py", model, folder=tmp_path / "kept")
     assert again.environment["refused"] == refused

@@ -21,7 +21,7 @@ from jetdvfs.profiles.lab.measure.meters.meter import KernelPower
 from jetdvfs.profiles.lab.measure.steps import run_campaign
 from jetdvfs.profiles.lab.train.host_fit import fit_floor, fit_timing_us
 from jetdvfs.profiles.lab.train.kernel_models import table_of
-from jetdvfs.profiles.lab.train.network_factors import ALONE, fit_inside
+from jetdvfs.profiles.lab.train.network_factors import ALONE, GraphMeasurement, fit_inside
 from jetdvfs.tests.support.profiles.analytic import GRID, board, matmul, network, relu
 from jetdvfs.tests.support.profiles.synthetic_meter import BOARD, SyntheticMeter, pointwise
 from jetdvfs.tests.support.profiles.synthetic_meter import network as pointwise_network
@@ -124,3 +124,31 @@ def test_how_long_kernels_wait_for_what_the_host_moves_is_found() -> None:
     found = fit_inside(alone, measured)
     assert found.host_traffic == pytest.approx(0.08, abs=0.01) and found.time == pytest.approx(1.05, abs=0.01)
     assert found.host == pytest.approx(1.1, abs=0.02) and found.power == pytest.approx(1.0, abs=0.02)
+
+
+def test_graphs_tell_the_kernels_factor_and_what_starting_a_graph_takes() -> None:
+    alone = board(slowdown=2.0)
+    inside = replace(board(slowdown=2.2), host=alone.host.scaled(1.3).starting("graph", 20.0, 0.1))
+    hidden = replace(inside, host=inside.host.starting("graph", 0.0, 0.0))
+    everywhere = np.arange(GRID.size)
+    measured, graphs = [], []
+    for net in (network(*[matmul(1000)] * 3), network(*[relu(64)] * 40), network(*[matmul(500), relu(64)] * 20)):
+        true = surface(net, inside)
+        measured.append(NetworkMeasurement(net, everywhere, true.latency_ms.ravel(), true.energy_mj.ravel()))
+        gpu_ms = surface(net, hidden, execution="graph").latency_ms.ravel()
+        begun_ms = (20.0 + 0.1 * len(net.launches)) / 1e3
+        graphs.append(GraphMeasurement(net, everywhere, gpu_ms + begun_ms, gpu_ms))
+    found = fit_inside(alone, measured, graphs)
+    assert found.time == pytest.approx(1.1, abs=0.01) and found.host == pytest.approx(1.3, abs=0.03)
+    assert found.graph_us is not None and found.graph_us == pytest.approx((20.0, 0.1), rel=0.1)
+
+
+def test_a_gpu_with_memory_of_its_own_waits_for_no_traffic_of_the_host() -> None:
+    alone = board(slowdown=2.0)
+    inside = replace(board(slowdown=2.1), host=alone.host.scaled(1.1), host_traffic=0.08)
+    measured = []
+    for net in (network(*[matmul(1000)] * 3), network(*[relu(64)] * 40), network(*[relu(1 << 19)] * 40)):
+        true = surface(net, inside)
+        measured.append(NetworkMeasurement(net, np.arange(GRID.size), true.latency_ms.ravel(), true.energy_mj.ravel()))
+    found = fit_inside(alone, measured, own_memory=True)
+    assert found.waiting == 0.0 and found.host_traffic == 0.0
