@@ -59,7 +59,7 @@ def host_times(
 ) -> HostTimes:
     """Host times of one inference at every CPU and memory clock, for the kernels' memory use."""
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
-    once_us = cost.host.once_us(cpu_mhz, emc_mhz)
+    once_us = cost.host.once_us(cpu_mhz, emc_mhz, execution)
     launches = [index for index, call in enumerate(network.calls) if isinstance(call, KernelInvocation)]
     if execution == "eager":
         issued_us = cost.host.elapsed_us(network.calls, [*launches, -1], cpu_mhz, emc_mhz)

@@ -194,7 +194,7 @@ def _host_parts(
 ) -> tuple[HostPart, ...]:
     cpu_mhz, _, emc_mhz = _clocks_mhz(cost, index)
     found = {name: (calls, ms * slower) for name, (calls, ms) in parts(network, cost, execution, (index[0], index[2])).items()}
-    once_ms = float(cost.host.once_us(cpu_mhz, emc_mhz)[0, 0]) / 1e3
+    once_ms = float(cost.host.once_us(cpu_mhz, emc_mhz, execution)[0, 0]) / 1e3
     if once_ms:
         found[ONCE] = 1, once_ms
     if frame_overhead != NO_OVERHEAD:

@@ -14,7 +14,9 @@ from ..grid import FrequencyGrid
 from ..kinds import KINDS, stand_in
 from ..network import Call, HostOp
 
-ONCE = "inference"
+ONCE, EAGER = "inference", "eager"
+"""Names of the host's time per inference, of any execution and of eager execution alone."""
+
 _HALF = ("float16", "bfloat16")
 
 Coefficients: TypeAlias = tuple[float, float, float, float]
@@ -44,9 +46,9 @@ class HostModel:
     The last term is cache misses: slow cores hide part of each behind their own cycles.
 
     Attributes:
-        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` (once), ``"graph"``, ``"engine"`` (a start of a
-            network), ``"engine.launch"`` (each kernel in it). A missing name falls back to its part before the last dot, or to
-            a longer name.
+        calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` and ``"eager"`` (once), ``"graph"``, ``"engine"`` (a
+            start of a network), ``"engine.launch"`` (each kernel in it). A missing name falls back to its part before the last
+            dot, or to a longer name.
         per_tensor: of each gathered tensor, in addition.
     """
 
@@ -60,10 +62,10 @@ class HostModel:
 
         return HostModel({name: times(one) for name, one in self.calls.items()}, times(self.default), times(self.per_tensor))
 
-    def starting(self, start: str, once_us: float, launch_us: float) -> HostModel:
-        """The same, with the time of starting a whole network (``"graph"``) and of each kernel in it, at any clock."""
-        starts = {start: (once_us, 0.0, 0.0, 0.0), handing(start): (launch_us, 0.0, 0.0, 0.0)}
-        return HostModel({**self.calls, **starts}, self.default, self.per_tensor)
+    def with_us(self, times_us: Mapping[str, float]) -> HostModel:
+        """The same, with these times by name, equal at all clocks."""
+        calls = {name: (time_us, 0.0, 0.0, 0.0) for name, time_us in times_us.items()}
+        return HostModel({**self.calls, **calls}, self.default, self.per_tensor)
 
     def falling(self, grid: FrequencyGrid) -> HostModel:
         """The same, with no call slower at a higher CPU clock of this grid."""
@@ -101,9 +103,12 @@ class HostModel:
         # Sums of coefficients are the coefficients of sums.
         return _over_clocks(self._table(calls).cumsum(axis=0)[list(after)], cpu_mhz, emc_mhz)
 
-    def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
+    def once_us(self, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32], execution: str) -> NDArray[np.float64]:
         """Cost per inference in microseconds, shape ``(n_cpu, n_emc)``; 0 if unknown."""
-        return np.asarray(_over_clocks(np.array([self.calls.get(ONCE, NO_TIME)]), cpu_mhz, emc_mhz)[0])
+        names = (ONCE, EAGER) if execution == EAGER else (ONCE,)
+        return np.asarray(
+            _over_clocks(np.array([self.calls.get(name, NO_TIME) for name in names]), cpu_mhz, emc_mhz).sum(axis=0)
+        )
 
     def knows(self, start: str) -> bool:
         return start in self.calls

@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .... import __version__
+from ....daemon import arguments
 from ....daemon.cli.output import print_json, table
-from ....daemon.errors import InputError
+from ....daemon.errors import InputError, UsageError
 from ...bundle.bundle import load_bundle
 from ...bundle.finding import find_bundles
 from ...errors import ComparisonDataError
@@ -30,6 +31,13 @@ from .applications import REGRET
 from .arguments import add_data
 from .silicon_gate import MISSED
 
+_OF_RECORD = {
+    "latency_percent": ("latency of eager execution", 0.08),
+    "energy_percent": ("energy of eager execution", 0.10),
+    "graph_percent": ("GPU time of a CUDA graph", 0.08),
+    "graph_energy_percent": ("energy of a CUDA graph's replay", 0.10),
+}
+_KINDS = 12  # that bring the largest errors
 _AFTER = "10"  # observed configurations
 _EVALUATIONS = {
     "unseen_board": "unseen boards", "unseen_board_and_network": "and networks", "unseen_board_and_family": "and families",
@@ -54,6 +62,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("all", f"{text}\n\nexample: jetdvfs-lab compare all --data DIR --write accuracy.md", everything)
     add_data(sub)
     sub.add_argument("--only", choices=tuple(_PARTS), action="append", metavar="PART", help=f"of {', '.join(_PARTS)}")
+    sub.add_argument(
+        "--record",
+        type=arguments.named_file,
+        metavar="FILE",
+        help="record of a GPU, whose networks are predicted without their kernels, in 10 groups",
+    )
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
 
 
@@ -84,9 +98,12 @@ def engines(args: argparse.Namespace) -> int:
 
 def everything(args: argparse.Namespace) -> int:
     found: dict[str, list[AccuracyRow]] = {}
-    for name in args.only or _PARTS:
-        print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
-        found[name] = list(_rows(name, args.data))
+    for name in args.only or [part for part in _PARTS if part != "record" or args.record is not None]:
+        command = _PARTS[name][0]
+        print(f"{' '.join(command)} ...", file=sys.stderr, flush=True)
+        if name == "record" and args.record is None:
+            raise UsageError("--only record: needs --record FILE")
+        found[name] = list(_rows(name, [str(args.record)] if name == "record" else ["--data", str(args.data)]))
     if args.json:
         print_json({name: [asdict(row) for row in rows] for name, rows in found.items()})
     elif args.write is None:
@@ -99,12 +116,12 @@ def everything(args: argparse.Namespace) -> int:
     return MISSED if any(row.met is False for rows in found.values() for row in rows) else 0
 
 
-def _rows(name: str, data: Path) -> Iterator[AccuracyRow]:
+def _rows(name: str, subject: Sequence[str]) -> Iterator[AccuracyRow]:
     from . import main
 
     (command, rows_of), told = _PARTS[name], io.StringIO()
     with contextlib.redirect_stdout(told):
-        code = main([*command, "--data", str(data), "--json"])
+        code = main([*command, *subject, "--json"])
     if code in (0, MISSED):
         yield from rows_of(json.loads(told.getvalue()))
     else:
@@ -166,6 +183,15 @@ def _engines(found: _Json) -> Iterator[AccuracyRow]:
     yield from (_goal(f"{one['board']}, {one['as']}: latency, median", one["error"], published.GOAL) for one in found["groups"])
 
 
+def _record(found: _Json) -> Iterator[AccuracyRow]:
+    for figure, (measure, goal) in _OF_RECORD.items():
+        if (value := found.get(f"mean_{figure}")) is not None:
+            yield _goal(f"{found['device']}: {measure}, mean of {len(found['networks'])} networks left out", value / 100, goal)
+    for one in found["kinds"][:_KINDS]:
+        title = f"kernels of kind {one['kind']}, {one['share']:.0%} of the time, {one['kernels']} left out"
+        yield AccuracyRow(title, "", f"{one['percent']:.1f}%")
+
+
 def _silicon(found: _Json) -> Iterator[AccuracyRow]:
     for board in found["boards"]:
         for fit in board["fits"]:
@@ -183,6 +209,7 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
     "tokens": (("compare", "tokens"), _tokens),
     "layers": (("compare", "layers"), _layers),
     "kernels": (("compare", "kernels"), _kernels),
+    "record": (("cross-validate", "--groups", "10"), _record),
     "silicon": (("silicon", "comparison"), _silicon),
 }
 
@@ -211,7 +238,7 @@ def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
 
 
 def _shown(name: str, rows: Sequence[AccuracyRow]) -> Iterator[str]:
-    yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} --data DIR`\n"
+    yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} {'RECORD' if name == 'record' else '--data DIR'}`\n"
     yield "| Measure | Goal | Now | |\n|---|---|---|---|"
     for row in rows:
         yield f"| {row.measure} | {row.goal} | {row.now} | {'' if row.met is None else 'met' if row.met else 'missed'} |"

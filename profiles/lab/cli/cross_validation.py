@@ -22,14 +22,14 @@ from .arguments import add_seed, add_threads
 if TYPE_CHECKING:
     from ..train.held_out import HeldOutKind, HeldOutNetwork
 
-_ROUNDS = 200
+_ROUNDS = 400
 _MEANS = {
     "latency_percent": "mean error of latency",
     "energy_percent": "of energy",
     "graph_percent": "of a graph's GPU time",
     "graph_energy_percent": "of a graph's energy",
 }
-_DEPTH, _RATE = 5, 0.1
+_DEPTH, _RATE = 5, 0.05
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -97,7 +97,7 @@ def plan_processor(
     def wanted(call: KernelInvocation) -> bool:
         largest = max(map(numel, (*call.inputs, call.output)))
         sizes = call.flops <= most.flops and largest <= most.elements
-        return call.dtype in most.dtypes and call.kind in runnable and sizes
+        return call.dtype in (*most.dtypes, "bool") and call.kind in runnable and sizes  # comparisons read floats
 
     variations = Variations(networks, seed)
     kinds = [kind for kind in (*MODELLED_KINDS, ELEMENTWISE) if any(map(wanted, variations.own(kind)))]

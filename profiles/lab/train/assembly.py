@@ -154,7 +154,7 @@ def _host_model(measurements: Measurements, board: MeasuredDevice, inside: Netwo
     if not len(measurements.tables["host_us"]):
         return _FREE
     host = fit_host_model(measurements, board.grid).scaled(inside.host)
-    return host if inside.graph_us is None else host.starting("graph", *inside.graph_us)
+    return host.with_us(inside.host_us)
 
 
 def inside_networks(
@@ -274,12 +274,13 @@ def as_graph(
     what = [other.name for other in networks].index(network.name)
     found = []
     for node in nodes:
-        latency, gpu = (
+        latency, gpu, power = (
             rows.where((rows.what == what) & (rows.node == node))
-            for rows in (measurements.tables["graph_ms"], measurements.tables["graph_gpu_ms"])
+            for rows in (measurements.tables[name] for name in ("graph_ms", "graph_gpu_ms", "graph_mw"))
         )
         if len(latency):
-            found.append(GraphMeasurement(network, latency.configuration, latency.value, gpu.value))
+            energy_mj = power.value * gpu.value / 1e3 if len(power) else None
+            found.append(GraphMeasurement(network, latency.configuration, latency.value, gpu.value, energy_mj))
     return found
 
 

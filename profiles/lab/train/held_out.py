@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.features import MODELLED_KINDS
+from ....kernels.cost.host import handing
 from ....kernels.cost.model import kernel_costs, surface
 from ....kernels.kinds import ELEMENTWISE, served_by
 from ....kernels.network import Network
@@ -85,7 +86,7 @@ def leave_out(
     measurements = whole_networks(measurements)
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     alone = [AssemblyFold((network,), ()) for network in networks]
-    folds = make_folds(networks, (), min(groups, len(networks)), options.seed) if groups else alone
+    folds = make_folds(networks, measurements.nodes[:1], min(groups, len(networks)), options.seed) if groups else alone
     timed_ms = _kernels_ms(measurements)
     found, errors = dict[str, HeldOutNetwork](), list[_KernelErrors]()
     for number, fold in enumerate(folds):
@@ -239,7 +240,9 @@ def _graph_percent(measurements: Measurements, network: Network, cost: BoardCost
     )
     if not len(gpu):
         return None, None
-    hidden = replace(cost, host=cost.host.starting("graph", 0.0, 0.0), host_active_mw=np.zeros_like(cost.host_active_mw))
+    hidden = replace(
+        cost, host=cost.host.with_us({"graph": 0.0, handing("graph"): 0.0}), host_active_mw=np.zeros_like(cost.host_active_mw)
+    )
     played = surface(network, hidden, execution="graph")
     latency = _percent(played.latency_ms.ravel()[gpu.configuration], gpu.value)
     if not len(power):

@@ -7,13 +7,14 @@ Inside a network, parameters have left the caches, host and kernels share the me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.execution import host_times
+from ....kernels.cost.host import EAGER, handing
 from ....kernels.cost.model import KernelCosts, assemble, kernel_costs, used_memory
 from ....kernels.execution import check_execution
 from ....kernels.network import Network
@@ -30,7 +31,7 @@ class NetworkFactors:
     """Factors within networks of host and kernel time and power; memory waits.
 
     Attributes:
-        graph_us: time of starting a CUDA graph, and of each launch in it; None if not measured.
+        host_us: times of the host by name in its model, of each inference and of starting a graph, if graphs were measured.
     """
 
     host: float = 1.0
@@ -38,17 +39,23 @@ class NetworkFactors:
     power: float = 1.0
     waiting: float = 0.0
     host_traffic: float = 0.0
-    graph_us: tuple[float, float] | None = None
+    host_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GraphMeasurement:
-    """A network measured as a CUDA graph at n configurations: latency, and GPU time of one replay among several, (n,) in ms."""
+    """A network measured as a CUDA graph at n configurations.
+
+    Attributes:
+        latency_ms: from its start by the host, (n,).
+        gpu_ms, energy_mj: of one replay among several, (n,); no energy without measured power.
+    """
 
     network: Network
     index: NDArray[np.int64]
     latency_ms: NDArray[np.float64]
     gpu_ms: NDArray[np.float64]
+    energy_mj: NDArray[np.float64] | None = None
 
 
 ALONE = NetworkFactors()
@@ -62,8 +69,8 @@ def fit_inside(
 ) -> NetworkFactors:
     """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power.
 
-    Graphs have no host in their GPU time, and alone determine the factor of kernels. With ``own_memory`` of the GPU, host and
-    kernels do not wait for each other's traffic.
+    Graphs have no host in their GPU time and energy, and alone determine the factors of kernels. With ``own_memory`` of the
+    GPU, host and kernels do not wait for each other's traffic.
     """
     from scipy.optimize import nnls
 
@@ -82,15 +89,17 @@ def fit_inside(
     rows, ones = np.concatenate(terms), np.ones(sum(map(len, terms)))
     if own_memory:
         rows = rows * [1.0, 0.0, 1.0, 0.0]
-    graph_us = None
     if graphs:
-        in_graph, graph_us = _of_graphs(graphs, of_kernels)
+        in_graph, host_us = _of_graphs(graphs, of_kernels)
         ones, rows = ones - in_graph * rows[:, 2], rows * [1.0, 1.0, 0.0, 1.0]
-    free, busy, of_time, moving = map(float, nnls(rows, ones)[0])
-    of_time = in_graph if graphs else of_time
+        each = [1 / item.latency_ms for network in networks.values() for item in _of(network, measured)]
+        free, busy, _, moving, once_ms = map(float, nnls(np.column_stack([rows, np.concatenate(each)]), ones)[0])
+        of_time, host_us = in_graph, {**host_us, EAGER: 1e3 * once_ms}
+    else:
+        (free, busy, of_time, moving), host_us = map(float, nnls(rows, ones)[0]), {}
     of_host, of_time = (float(factor) for factor in np.clip((free, of_time), _LEAST, _MOST))
     waiting, traffic = min(busy / of_host, _MOST_WAITING), min(moving / of_host, _MOST_TRAFFIC)
-    drawn, left = [], []
+    drawn, left = _shares_of_graphs(cost, graphs, of_kernels)
     bare = replace(
         cost,
         host=cost.host.scaled(of_host),
@@ -99,7 +108,7 @@ def fit_inside(
         host_active_mw=np.zeros_like(cost.host_active_mw),
     )
     calls = replace(bare, waiting=waiting, host_active_mw=cost.host_active_mw)
-    for network in networks.values():
+    for network in () if drawn else networks.values():
         dynamic_mj = played(network, bare).energy_mj.ravel()
         host_mj = played(network, calls).energy_mj.ravel() - dynamic_mj
         for item in _of(network, measured):
@@ -109,14 +118,14 @@ def fit_inside(
             drawn.append(dynamic_mj[at] / item.energy_mj)
             left.append(1.0 - (idle_mj + host_mj[at]) / item.energy_mj)
     if not drawn:
-        return NetworkFactors(of_host, of_time, waiting=waiting, host_traffic=traffic, graph_us=graph_us)
+        return NetworkFactors(of_host, of_time, waiting=waiting, host_traffic=traffic, host_us=host_us)
     by_kernels, rest = np.concatenate(drawn), np.concatenate(left)
     of_power = float(np.clip(by_kernels @ rest / (by_kernels @ by_kernels) / of_time, _LEAST, _MOST))
-    return NetworkFactors(of_host, of_time, of_power, waiting, traffic, graph_us)
+    return NetworkFactors(of_host, of_time, of_power, waiting, traffic, host_us)
 
 
-def _of_graphs(graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts]) -> tuple[float, tuple[float, float]]:
-    """Factor of kernels in graphs, and a graph's start and each of its launches in us, in least squares of relative errors."""
+def _of_graphs(graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts]) -> tuple[float, dict[str, float]]:
+    """Factor of kernels in graphs, and the host's times of starting one in us, in least squares of relative errors."""
     from scipy.optimize import nnls
 
     predicted_ms = [_added_ms(of_kernels[one.network.digest])[one.index] for one in graphs]
@@ -125,7 +134,22 @@ def _of_graphs(graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, Kern
     latency_ms = np.concatenate([one.latency_ms for one in graphs])
     beside = np.maximum(latency_ms - np.concatenate([one.gpu_ms for one in graphs]), 0.0)
     start_ms, launch_ms = map(float, nnls(np.concatenate(terms) / latency_ms[:, None], beside / latency_ms)[0])
-    return float(share.sum() / (share @ share)), (1e3 * start_ms, 1e3 * launch_ms)
+    return float(share.sum() / (share @ share)), {"graph": 1e3 * start_ms, handing("graph"): 1e3 * launch_ms}
+
+
+def _shares_of_graphs(
+    cost: BoardCost, graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts]
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    """Parts of each graph's energy: that predicted of its kernels, and that above idle power."""
+    drawn, left = [], []
+    for one in graphs:
+        if one.energy_mj is None:
+            continue
+        costs = of_kernels[one.network.digest]
+        dynamic_mj = np.einsum("k,kcge,kcge->cge", np.bincount(costs.order), costs.gpu_ms, costs.dynamic_mw).ravel() / 1e3
+        drawn.append(dynamic_mj[one.index] / one.energy_mj)
+        left.append(1.0 - cost.idle_mw.ravel()[one.index] * one.gpu_ms / 1e3 / one.energy_mj)
+    return drawn, left
 
 
 def _added_ms(costs: KernelCosts) -> NDArray[np.float64]:

@@ -157,7 +157,7 @@ def test_a_bias_is_part_of_its_convolution() -> None:
 def test_attention_with_a_mask_of_one_repeated_column_is_products_and_a_softmax(
     repeated: bool,
 ) -> None:
-    """As masks of transformers' encoders are; the contiguous result is copied back to tokens (seen on an H200, PyTorch 2.11)."""
+    """As masks of transformers' encoders; the contiguous result is copied back to tokens (seen on an H200, PyTorch 2.11)."""
 
     def attend(layers: Any, x: Any) -> Any:
         heads = x.view(2, 6, 2, 4).transpose(1, 2)

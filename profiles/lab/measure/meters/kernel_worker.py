@@ -343,6 +343,9 @@ def _matmul(worker: KernelWorker, kernel: dict[str, Any]) -> Run:
     tensors = _tensors(worker, kernel)
     if len(tensors) > 1:
         return functools.partial(torch.matmul, *tensors[:2])
+    if tensors[0].shape[-1] != params["k"]:  # the weight is the left operand, as in rotary embeddings
+        left = worker.weights((params["m"], params["k"]), kernel)
+        return lambda: torch.matmul(next(left), tensors[0])
     weights = worker.weights((params["n"], params["k"]), kernel)
     bias = worker._random((params["n"],), kernel["dtype"]) if params.get("bias") else None
     return lambda: torch.nn.functional.linear(tensors[0], next(weights), bias)

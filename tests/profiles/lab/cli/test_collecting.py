@@ -48,9 +48,13 @@ def test_networks_left_out_are_predicted_beside_what_they_took(
     for one in judged["networks"]:
         error = abs(one["predicted_ms"] / one["measured_ms"] - 1) * 100
         assert one["latency_percent"] == pytest.approx(error, abs=0.5) and one["energy_percent"] is None
-    assert main(["cross-validate", str(record)]) == 0
+    assert {one["kind"] for one in judged["kinds"]} >= {"conv2d"} and 0.5 < sum(
+        one["share"] for one in judged["kinds"]
+    ) <= 1.001
+    assert main(["cross-validate", str(record), "--groups", "2"]) == 0
     shown = capsys.readouterr().out
-    assert "measured ms" in shown and "mean latency error" in shown and "no other device was seen" in shown
+    assert "measured ms" in shown and "mean error of latency" in shown and "no other device was seen" in shown
+    assert "share of kernel time" in shown and "graph" not in shown
 
 
 @pytest.fixture(scope="module")

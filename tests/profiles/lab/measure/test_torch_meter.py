@@ -221,6 +221,15 @@ def test_a_kernel_of_a_channels_last_network_has_its_operands_so(
     assert not laid[0]
 
 
+def test_a_product_whose_weight_is_on_the_left_runs() -> None:
+    params = {"m": 32, "n": 128, "k": 1, "batch": 1, "bias": False}
+    kernel = {"kind": "matmul", "inputs": [[1, 1, 128]], "output": [1, 32, 128], "dtype": "float32", "params": params}
+    answer = KernelWorker(pytest.importorskip("torch"), "cpu").answer(
+        {"do": "kernel", "kernel": kernel, "timings": 5, "seconds": 0.0}
+    )
+    assert answer["ms"] > 0
+
+
 def test_attention_gets_the_mask_that_no_fused_kernel_takes_and_shared_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     masks: list[Any] = []

@@ -76,7 +76,8 @@ def test_networks_run_as_cuda_graphs_too(worker: Path, model: MeasuredModel) -> 
     found = measured(StandInNvml(), worker, model)
     assert found.tables["graph_ms"].value.tolist() == [1.0] and found.tables["graph_gpu_ms"].value.tolist() == [0.9]
     assert 0.3e3 * POWER_W < found.tables["graph_mw"].value.mean() < 3e3 * POWER_W
-    assert found.described.own_memory and Device.from_json(found.described.to_json()) == found.described
+    assert found.device is not None and found.device.own_memory
+    assert Device.from_json(found.device.to_json()) == found.device
 
 
 def test_random_kernels_are_of_the_types_and_sizes_that_the_gpu_has_rates_for(model: MeasuredModel) -> None:
@@ -144,10 +145,12 @@ def test_a_worker_that_ends_again_and_again_ends_the_campaign_with_its_last_word
 
 def test_pointwise_kernels_of_networks_are_measured_and_each_kind_is_drawn(worker: Path) -> None:
     network = reference_network("mobilenet_v2")
-    kinds = {"silu", "hardswish", "mul"}
+    kinds = {"silu", "hardswish", "mul", "ge_scalar"}
     shapes = [launch.output for launch in network.launches if launch.kind == "hardtanh"]
     calls = [
-        KernelInvocation(kind, "", (shape,), shape, "float32", {}, prod(shape), 8 * prod(shape))
+        KernelInvocation(
+            kind, "", (shape,), shape, "bool" if kind == "ge_scalar" else "float32", {}, prod(shape), 8 * prod(shape)
+        )
         for kind in sorted(kinds)
         for shape in dict.fromkeys(shapes)
     ]

@@ -128,19 +128,20 @@ def test_how_long_kernels_wait_for_what_the_host_moves_is_found() -> None:
 
 def test_graphs_tell_the_kernels_factor_and_what_starting_a_graph_takes() -> None:
     alone = board(slowdown=2.0)
-    inside = replace(board(slowdown=2.2), host=alone.host.scaled(1.3).starting("graph", 20.0, 0.1))
-    hidden = replace(inside, host=inside.host.starting("graph", 0.0, 0.0))
+    inside = replace(board(slowdown=2.2), host=alone.host.scaled(1.3).with_us({"eager": 50.0}))
     everywhere = np.arange(GRID.size)
     measured, graphs = [], []
     for net in (network(*[matmul(1000)] * 3), network(*[relu(64)] * 40), network(*[matmul(500), relu(64)] * 20)):
         true = surface(net, inside)
         measured.append(NetworkMeasurement(net, everywhere, true.latency_ms.ravel(), true.energy_mj.ravel()))
-        gpu_ms = surface(net, hidden, execution="graph").latency_ms.ravel()
+        gpu_ms = surface(net, inside, "sum").latency_ms.ravel()
         begun_ms = (20.0 + 0.1 * len(net.launches)) / 1e3
-        graphs.append(GraphMeasurement(net, everywhere, gpu_ms + begun_ms, gpu_ms))
+        energy_mj = surface(net, inside, "sum").energy_mj.ravel()
+        graphs.append(GraphMeasurement(net, everywhere, gpu_ms + begun_ms, gpu_ms, energy_mj))
     found = fit_inside(alone, measured, graphs)
     assert found.time == pytest.approx(1.1, abs=0.01) and found.host == pytest.approx(1.3, abs=0.03)
-    assert found.graph_us is not None and found.graph_us == pytest.approx((20.0, 0.1), rel=0.1)
+    assert found.power == pytest.approx(1.0, abs=0.02)
+    assert found.host_us == pytest.approx({"graph": 20.0, "graph.launch": 0.1, "eager": 50.0}, rel=0.1)
 
 
 def test_a_gpu_with_memory_of_its_own_waits_for_no_traffic_of_the_host() -> None:
