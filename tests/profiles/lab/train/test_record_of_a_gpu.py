@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record of an NVIDIA H200: five networks, the time of each of their kernels, power of a few (``tests/fixtures/records``).
+"""A record of NVIDIA H200s (``tests/fixtures/records``): 53 networks, eager and as CUDA graphs, times and powers of kernels.
 
-Networks ran as CUDA graphs; PyTorch 2.11, CUDA 13.
+PyTorch 2.11, CUDA 13, November 2026.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from jetdvfs.profiles.adapt.measurements import Measurements
-from jetdvfs.profiles.lab.train.held_out import measured_kinds
+from jetdvfs.profiles.lab.train.assembly import AssemblyFold, inside_networks, train_all
+from jetdvfs.profiles.lab.train.held_out import measured_kinds, whole_networks
+from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
 from jetdvfs.tests.support.paths import ROOT
 
 
@@ -21,20 +25,34 @@ def record() -> Measurements:
 
 
 def test_kernels_that_are_timed_one_by_one_take_together_what_their_graph_takes(record: Measurements) -> None:
-    times, latencies = record.tables["kernel_ms"], record.tables["network_ms"]
+    times, graphs = record.tables["kernel_ms"], record.tables["graph_gpu_ms"]
     taken_ms = {record.invocations[what].signature: value for what, value in zip(times.what, times.value, strict=True)}
-    for what, latency_ms in zip(latencies.what, latencies.value, strict=True):
-        together_ms = sum(taken_ms[launch.signature] for launch in record.networks[what].launches)
-        assert together_ms == pytest.approx(latency_ms, rel=0.1)
+    errors = []
+    for what, graph_ms in zip(graphs.what, graphs.value, strict=True):
+        launches = record.networks[what].launches
+        if all(launch.signature in taken_ms for launch in launches):
+            errors.append(abs(sum(taken_ms[launch.signature] for launch in launches) / graph_ms - 1))
+    assert len(errors) > 35 and sum(errors) / len(errors) < 0.04 and max(errors) < 0.11
+
+
+def test_what_starting_a_graph_takes_is_fitted_to_the_networks(record: Measurements) -> None:
+    pytest.importorskip("xgboost", reason="trains models")
+    options = TrainingOptions({"": (Recipe(3, 0.3, min_child_weight=1.0, rounds=20),)}, most_rounds=20)
+    some = whole_networks(record)
+    few = tuple(network for network in some.networks if len(network.launches) < 100)
+    fold = AssemblyFold(tuple(network for network in some.networks if network not in few), ())
+    trained = train_all(some, some.described, some.networks, measured_kinds(some), options, lambda *_: None, fold=fold)
+    found = inside_networks(some, some.described, some.networks, trained, fold)
+    assert 10 < found.host_us["graph"] < 60 and 0 <= found.host_us["graph.launch"] < 1 and 0 < found.host_us["eager"] < 150
+    assert 0.9 < found.time < 1.2 and found.waiting == found.host_traffic == 0.0
 
 
 def test_kinds_without_a_power_are_trained_on_their_times_and_draw_what_kernels_usually_do(record: Measurements) -> None:
     pytest.importorskip("xgboost", reason="trains models")
-    from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
-
     kinds, powers = measured_kinds(record), record.tables["kernel_mw"]
-    powered = {record.invocations[what].kind for what in powers.what}
-    assert "batch_norm" in kinds and "batch_norm" not in powered
+    powers = powers.where(np.array([record.invocations[what].kind != "batch_norm" for what in powers.what]))
+    record = replace(record, tables={**record.tables, "kernel_mw": powers})
+    assert "batch_norm" in kinds
     options = TrainingOptions({"": (Recipe(3, 0.3, min_child_weight=1.0, rounds=20),)}, most_rounds=20)
     trained = train_kind(record, record.described, "batch_norm", options, set())
     assert trained.power is not None and trained.time.samples > 0 and trained.power.samples == 0
@@ -43,7 +61,7 @@ def test_kinds_without_a_power_are_trained_on_their_times_and_draw_what_kernels_
 
 def _spread(powers_mw: list[float]) -> float:
     """Root mean square of the logarithm of the ratio to the middle one."""
-    logarithms = sorted(math.log(power_mw) for power_mw in powers_mw)
+    logarithms = sorted(math.log(max(power_mw, 100.0)) for power_mw in powers_mw)  # sensors cannot tell less from none
     half = len(logarithms) // 2
     middle = (logarithms[half] + logarithms[~half]) / 2
     return math.sqrt(sum((one - middle) ** 2 for one in logarithms) / len(logarithms))
