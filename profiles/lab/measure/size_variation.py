@@ -23,6 +23,7 @@ _SMALL = 4  # sizes up to this are a matter of form
 _ROUND = ((96, 64), (24, 16), (0, 8))  # (least size, usual multiple)
 _POWERS = 0.5  # of the numbers of rows that people choose: powers of two
 _MOST_ROWS_DOUBLINGS = 12
+_OF_OTHER_RANK = ("mean", "sum", "amax", "embedding")  # whose input and output have a batch, but not as many dimensions
 
 
 class SizeVariation:
@@ -96,7 +97,8 @@ def renamed(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelI
 
     def shape(old: Shape) -> Shape:
         new = tuple(map(sizes, old))
-        whole = len(old) > 1 and len(old) == len(like.output) and old[0] == first
+        alike = len(old) == len(like.output) or like.kind in _OF_OTHER_RANK
+        whole = len(old) > 1 and alike and old[0] == first
         return (batch * new[0], *new[1:]) if whole else new
 
     params = {

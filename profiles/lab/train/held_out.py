@@ -20,6 +20,7 @@ from ....kernels.network import Network
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
 from .assembly import AssemblyFold, board_cost, inside_networks, make_folds, train_all
+from .host_fit import fit_host_model
 from .kernel_models import TrainingOptions
 from .network_factors import ALONE
 
@@ -170,7 +171,8 @@ def whole_networks(measurements: Measurements) -> Measurements:
 def at_one_host_speed(measurements: Measurements) -> Measurements:
     """Record with network latencies at a constant host speed; a virtual machine's varies by the minute.
 
-    Latencies are scaled by host reference work between inferences, but not below measured kernel time.
+    Latencies are scaled by host reference work between inferences, but not below measured kernel time, and not where kernels
+    take longer than the calls' issue.
     """
     references: Mapping[str, list[float]] = measurements.environment.get("reference_ms", {})
     if not any(references.values()) or len(measurements.described.grid.cpu_khz) > 1:
@@ -180,8 +182,18 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
     factors = np.array([nominal_ms / middle_ms.get(network.name, nominal_ms) for network in measurements.networks])
     rows = measurements.tables["network_ms"]
     kernels_ms = _measured_kernels_ms(measurements)[rows.what]
-    relative = replace(rows, value=np.maximum(rows.value * factors[rows.what], np.minimum(rows.value, kernels_ms)))
+    scaled = np.maximum(rows.value * factors[rows.what], np.minimum(rows.value, kernels_ms))
+    relative = replace(rows, value=np.where(kernels_ms > _issued_ms(measurements)[rows.what], rows.value, scaled))
     return replace(measurements, tables={**measurements.tables, "network_ms": relative})
+
+
+def _issued_ms(measurements: Measurements) -> NDArray[np.float64]:
+    """Issue time of each network's calls in ms, infinite if not measured."""
+    if not len(measurements.tables["host_us"]):
+        return np.full(len(measurements.networks), np.inf)
+    grid = measurements.described.grid
+    host, (cpu_mhz, _, emc_mhz) = fit_host_model(measurements, grid), grid.levels_mhz()
+    return np.array([host.issue_us(one.calls, cpu_mhz, emc_mhz).sum() / 1e3 for one in measurements.networks])
 
 
 def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,13 @@ def test_no_network_takes_less_than_its_kernels_however_slow_the_host_was() -> N
     assert list(whole_networks(record((1000,), references, kernel_ms=2.5)).tables["network_ms"].value) == pytest.approx(
         [2.0, 2.5, 4.0]
     )
+
+
+def test_a_network_whose_kernels_take_longer_than_its_calls_is_as_fast_on_any_host() -> None:
+    references = {"a": [0.5], "b": [1.0], "c": [0.5]}
+    made = record((1000,), references, kernel_ms=2.5)
+    for host_us, expected in ((1000.0, [2.0, 3.0, 4.0]), (3000.0, [2.0, 2.5, 4.0])):
+        none = np.zeros(1, np.int64)
+        tables = {**made.tables, "host_us": MeasurementRows(none, none, none, np.array([host_us]))}
+        known = replace(made, calls=made.networks[0].launches, tables=tables)
+        assert list(whole_networks(known).tables["network_ms"].value) == pytest.approx(expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -12,6 +13,7 @@ from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.kinds import ELEMENTWISE, flops
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation
 from jetdvfs.profiles.errors import ProfilesError
+from jetdvfs.profiles.lab.measure.meters.kernel_worker import KernelWorker
 from jetdvfs.profiles.lab.measure.sized_kernels import kernel_of
 from jetdvfs.profiles.lab.measure.variation import MANY, MOST_ELEMENTS, MOST_FLOPS, Variations, VariationShares
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks, trained_networks
@@ -40,6 +42,22 @@ def test_kernels_of_every_model_are_drawn_whole(variations: Variations, kind: st
         for size in call.output:
             elements *= size
         assert elements <= MOST_ELEMENTS and call.bytes >= elements * DTYPE_BYTES[call.dtype] * 0.2
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "kind", ["conv2d", "matmul", "attention", "mean", "cat", "layer_norm", "group_norm", "max_pool2d", ELEMENTWISE]
+)
+def test_random_kernels_can_be_run(variations: Variations, kind: str) -> None:
+    worker, ran = KernelWorker(pytest.importorskip("torch"), "cpu"), 0
+    for call in drawn(variations, kind, 300):
+        small = call.flops < 1e7 and max(map(prod, (*call.inputs, call.output))) < 1e5
+        if small and call.dtype in ("float32", "bfloat16") and call.kind in worker.hello({})["kinds"]:
+            assert (
+                worker.answer({"do": "issue", "calls": [call.to_json()], "order": [0], "timings": 1, "seconds": 0.0})["ms"] > 0
+            )
+            ran += 1
+    assert ran > 5
 
 
 def test_batches_types_and_forms_that_people_run_are_among_them(variations: Variations) -> None:
