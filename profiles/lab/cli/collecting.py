@@ -297,7 +297,7 @@ def _collect_processor(args: argparse.Namespace) -> int:
 
 def _collect_gpu(args: argparse.Namespace) -> int:
     from ...adapt.torch_process import TorchProcess
-    from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, plan_gpu, workstation
+    from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, off_graphs, plan_gpu, workstation
     from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
     from ..measure.meters.nvml import installed_library
     from ..measure.processor import about_s
@@ -322,6 +322,8 @@ def _collect_gpu(args: argparse.Namespace) -> int:
                 record = measure_gpu(campaign, models, gpu, patience, folder, uneven_progress())
                 record.save(args.out)
             what["refused"] = len(record.environment.get("refused", {}))
+            if errors := off_graphs(record):
+                what["kernels_off_graphs_percent"] = round(100 * sum(map(abs, errors)) / len(errors), 1)
     _print_about(what, args.json)
     return 0
 

@@ -122,6 +122,20 @@ def measure_gpu(
     )
 
 
+def off_graphs(record: Measurements) -> list[float]:
+    """Sum of kernel times relative to the GPU time of the network's graph, less 1, of networks whose kernels were all timed."""
+    times, graphs, found = record.tables["kernel_ms"], record.tables["graph_gpu_ms"], list[float]()
+    taken_ms = {
+        (record.invocations[what].signature, at): value
+        for what, at, value in zip(times.what, times.configuration, times.value, strict=True)
+    }
+    for what, at, graph_ms in zip(graphs.what, graphs.configuration, graphs.value, strict=True):
+        kernels = [(launch.signature, at) for launch in record.networks[what].launches]
+        if all(kernel in taken_ms for kernel in kernels):
+            found.append(float(sum(taken_ms[kernel] for kernel in kernels) / graph_ms - 1))
+    return found
+
+
 def measure_board(
     campaign: Campaign,
     models: Sequence[MeasuredModel],

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.adapt.measurements import Measurements
+from jetdvfs.profiles.lab.measure.gpus import off_graphs
 from jetdvfs.profiles.lab.train.assembly import AssemblyFold, inside_networks, train_all
 from jetdvfs.profiles.lab.train.held_out import measured_kinds, whole_networks
 from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, train_kind
@@ -25,13 +26,7 @@ def record() -> Measurements:
 
 
 def test_kernels_that_are_timed_one_by_one_take_together_what_their_graph_takes(record: Measurements) -> None:
-    times, graphs = record.tables["kernel_ms"], record.tables["graph_gpu_ms"]
-    taken_ms = {record.invocations[what].signature: value for what, value in zip(times.what, times.value, strict=True)}
-    errors = []
-    for what, graph_ms in zip(graphs.what, graphs.value, strict=True):
-        launches = record.networks[what].launches
-        if all(launch.signature in taken_ms for launch in launches):
-            errors.append(abs(sum(taken_ms[launch.signature] for launch in launches) / graph_ms - 1))
+    errors = [abs(error) for error in off_graphs(record)]
     assert len(errors) > 35 and sum(errors) / len(errors) < 0.04 and max(errors) < 0.11
 
 
