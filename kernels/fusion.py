@@ -10,7 +10,7 @@
    or quantised numbers stay out. The result is ``fused_pointwise``.
 
 In-place operators (``relu_``, ``add_``) join no group, and no earlier reader of their memory moves behind them. Launches of
-an operator that consists of others (``diff``) join none either. Casts to a tensor's own type belong to groups,
+an operator made of several (``diff``) join none either. Casts to a tensor's own type belong to groups,
 though they launch nothing; views end them (even ``unsqueeze`` and ``chunk``, which PyTorch takes in at times), and so does
 ``dropout`` in an unfrozen file. A result of the network is written only if nothing else reads it.
 

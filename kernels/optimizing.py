@@ -70,7 +70,7 @@ def optimize(network: Network, flow: DataFlow) -> Network:
 
 
 def _views(views: tuple[int, ...], reads: tuple[int, ...]) -> tuple[int, ...]:
-    return views if len(views) == len(reads) else (0,) * len(reads)  # of a cat that took in others
+    return views if len(views) == len(reads) else (0,) * len(reads)  # of a cat that took in more
 
 
 def _standing(launch: int, same: Mapping[int, int]) -> int:

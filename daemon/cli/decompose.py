@@ -23,7 +23,7 @@ header is read: --prefill N is a prompt of N tokens, --decode N one token that s
 
 --json prints one object: name; inputs (shape, dtype); launches in execution order (kind, scope, inputs, output, dtype, params,
 flops, bytes); kinds (launches by kind); reads (for each input of a launch, its writing launch, or -1); operators (of ATen, by
-launch); views (of inputs: 1 by a cast to its own type, 2 or 3 by others); optimized and fused (the view); unmodelled (kind,
+launch); views (of inputs: 1 by a cast to its own type, 2 or 3 else); optimized and fused (the view); unmodelled (kind,
 launches, flops_share, bytes_share) and unmodelled_by (the profile); guessed (kind, why, launches, flops_share, bytes_share)
 with --profile; graph (nodes, edges, globals, memory) with --graph; boundary (operator, place, reason) if the list ends early;
 unread (weights that no launch reads); runtime of a compiled network; host_calls and tree on request; measured_ms (per launch)
