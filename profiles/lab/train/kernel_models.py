@@ -61,7 +61,8 @@ _LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; 
 FEW_KERNELS = 5_000
 """Up to this count, leaves may be small and networks' kernels weigh more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
-_LEAST_MW = 100.0  # power above idle that sensors with steps of 150 mW cannot tell from none is taken as this
+# Power above idle that cannot be told from none is taken as this: sensors have steps of 150 mW, and idle power varies.
+_LEAST_MW, _LEAST_OF_IDLE = 100.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,18 @@ def table_of(
         bounds = bounds_at_ms(invocations, of_row, clocks, board, floor_of(measurements, board))
         label = np.log(rows.value / bounds)
     else:
-        label = np.log(np.maximum(rows.value, _LEAST_MW))
+        label = np.log(np.maximum(rows.value, _least_mw(measurements)))
     of_network = np.array([invocation.signature in familiar for invocation in invocations])[of_row]
     share = float(of_network.mean())
     few = len(measurements.invocations) <= FEW_KERNELS
     whole = max(_FAMILIAR, (_FAMILIAR + share) / 2) if few else _FAMILIAR
     weight = np.where(of_network, whole / share, (1 - whole) / (1 - share)) if 0 < share < 1 else np.ones(len(rows))
     return Table(features, label, weight, rows.node, of_row)
+
+
+def _least_mw(measurements: Measurements) -> float:
+    idle_mw = measurements.tables["idle_mw"].value
+    return max(_LEAST_MW, _LEAST_OF_IDLE * float(np.median(idle_mw))) if len(idle_mw) else _LEAST_MW
 
 
 def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
@@ -287,7 +293,7 @@ def train_kind(
 
 def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
     """Substitute without measured power: median of all kernels, with their spread."""
-    drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _LEAST_MW))
+    drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _least_mw(measurements)))
     middle = float(np.median(drawn))
     model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)
     return replace(model, sigma=float(np.sqrt(np.mean((drawn - middle) ** 2))), samples=0)
