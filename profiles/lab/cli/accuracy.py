@@ -66,7 +66,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         "--record",
         type=arguments.named_file,
         metavar="FILE",
-        help="record of a GPU, whose networks are each predicted without their kernels",
+        help="record of a GPU, whose networks are predicted without their kernels, in 10 groups",
     )
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
 
@@ -209,7 +209,7 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
     "tokens": (("compare", "tokens"), _tokens),
     "layers": (("compare", "layers"), _layers),
     "kernels": (("compare", "kernels"), _kernels),
-    "record": (("cross-validate",), _record),
+    "record": (("cross-validate", "--groups", "10"), _record),
     "silicon": (("silicon", "comparison"), _silicon),
 }
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.cost.features import feature_rows
+from ....kernels.cost.features import FREQUENCY_FEATURES, MODELLED_KINDS, feature_names, feature_rows
+from ....kernels.cost.products import WORK
 from ....kernels.cost.roofline import LaunchFloor, bound_at_ms
-from ....kernels.kinds import fused_of, served_by
+from ....kernels.kinds import ELEMENTWISE, fused_of, served_by
 from ....kernels.network import KernelInvocation
 from ....kernels.trees.compact import HEADER, MAGIC, Header, number_type
 from ....kernels.trees.ensemble import TreeEnsemble
@@ -58,6 +59,7 @@ TARGETS: Mapping[str, str] = {"time": "kernel_ms", "power": "kernel_mw"}
 _NEXT_TO_NOTHING = 20_000  # FLOPs and bytes together
 _LEAST_OF_TIMED = 0.25  # least share of a time after subtraction of timing cost
 _LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
+_FEW_POWERS = 20  # of a kind: those of all kinds are then learned together, by work
 FEW_KERNELS = 5_000
 """Up to this count, leaves may be small and networks' kernels weigh more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
@@ -282,21 +284,47 @@ def train_kind(
     times = table("time")
     if not measurements.powered:
         return TrainedKind(kind, model("time", times), None)
+    powers = _powers(measurements, board, kind, familiar, nodes, without)
+    own = len(powers.label)
+    if own < _FEW_POWERS:
+        kinds = {model for model in (*MODELLED_KINDS, ELEMENTWISE) if model != kind}
+        others = [_powers(measurements, board, other, familiar, nodes, without) for other in sorted(kinds)]
+        powers = _joined(kind, [(kind, powers), *zip(sorted(kinds), others, strict=True)])
+    if not len(powers.label):
+        raise MeasurementError(f"{kind}: no power was measured")
+    power = replace(model("power", powers), samples=own)
+    return TrainedKind(kind, model("time", times), power if own else replace(power, sigma=float(powers.label.std())))
+
+
+def _powers(
+    measurements: Measurements,
+    board: MeasuredDevice,
+    kind: str,
+    familiar: Collection[Any],
+    nodes: Collection[int] | None,
+    without: Collection[Any],
+) -> Table:
     try:
-        powers = table("power")
+        return table_of(measurements, board, kind, "power", familiar, nodes, without)
     except MeasurementError:
-        if not len(measurements.tables[TARGETS["power"]]):
-            raise
-        return TrainedKind(kind, model("time", times), _middle_power(measurements, times, options))
-    return TrainedKind(kind, model("time", times), model("power", powers))
+        none = np.zeros(0, np.int64)
+        return Table(np.zeros((0, len(feature_names(kind))), np.float32), np.zeros(0), np.zeros(0), none, none)
 
 
-def _middle_power(measurements: Measurements, times: Table, options: TrainingOptions) -> TrainedModel:
-    """Substitute without measured power: median of all kernels, with their spread."""
-    drawn = np.log(np.maximum(measurements.tables[TARGETS["power"]].value, _least_mw(measurements)))
-    middle = float(np.median(drawn))
-    model = train_model(replace(times, label=np.full(len(times.label), middle)), "", options)
-    return replace(model, sigma=float(np.sqrt(np.mean((drawn - middle) ** 2))), samples=0)
+def _joined(kind: str, tables: Sequence[tuple[str, Table]]) -> Table:
+    """Rows of several kinds as those of one, of other kinds with the features of work and clocks alone."""
+    names, common = feature_names(kind), (*WORK, *FREQUENCY_FEATURES)
+    columns, first = [names.index(name) for name in common], 0
+    features, kernels = [], []
+    for other, table in tables:
+        rows = np.full((len(table.label), len(names)), np.nan, np.float32)
+        of_other = feature_names(other)
+        rows[:, columns] = table.features[:, [of_other.index(name) for name in common]]
+        features.append(table.features if other == kind else rows)
+        kernels.append(table.kernel + first)
+        first += int(table.kernel.max(initial=0)) + 1
+    label, weight, node = (np.concatenate([getattr(one, name) for _, one in tables]) for name in ("label", "weight", "node"))
+    return Table(np.concatenate(features), label, weight, node, np.concatenate(kernels))
 
 
 def train_model(table: Table, key: str, options: TrainingOptions, earlier: TrainedModel | None = None) -> TrainedModel:
