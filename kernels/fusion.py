@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from .errors import ModelError
 from .kinds import GATES, KINDS
 from .network import (
+    ABSORBED,
     Call,
     HostOp,
     KernelInvocation,
@@ -146,13 +147,13 @@ class LaunchGraph:
                     self._overwriters.setdefault(reader, []).append(number)
                     self._read_before[number] = (*self._read_before.get(number, ()), reader)
         for number, unit in enumerate(self.units):
-            if any(view & 1 for view in views[number]) and _joins(self, unit, ()):  # PyTorch's group of it and the view
+            if any(view & ABSORBED for view in views[number]) and _joins(self, unit, ()):  # PyTorch's group of it and the view
                 unit.kind = POINTWISE_GROUP
 
     def passed_on(self, reader: int, place: int) -> bool:
         """True if an input is its writer's output, or a view that fuses."""
         if self.views and self.views[reader][place]:
-            return self.views[reader][place] == 1
+            return self.views[reader][place] == ABSORBED
         return self.launches[reader].inputs[place] == self.launches[self.reads[reader][place]].output
 
     def only_reader(self, writer: int) -> tuple[int, int] | None:

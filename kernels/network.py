@@ -174,6 +174,10 @@ class HostOp:
 Call: TypeAlias = KernelInvocation | HostOp
 
 
+#: Bits of :attr:`Network.views`: the last operator is a cast to the tensor's own type; one of them is a view.
+ABSORBED, BROKEN = 1, 2
+
+
 @dataclass(frozen=True, repr=False)
 class Network:
     """A decomposed network: every call of its forward pass, in execution order.

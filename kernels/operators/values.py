@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ShapeError
-from ..network import Shape, numel, tensor_bytes
+from ..network import ABSORBED, BROKEN, Shape, numel, tensor_bytes
 
 _DEEPEST = 8
 
@@ -50,10 +50,6 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
-
-
-#: Bits of :attr:`Tensor.views`: the last operator is a cast to the tensor's own type; one of them is a view.
-ABSORBED, BROKEN = 1, 2
 
 
 class Storage:

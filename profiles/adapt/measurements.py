@@ -34,8 +34,8 @@ _OF_MODE = 3.0  # times the watts in the highest power mode's name; the mode wit
 _LEAST_W, _ANY_BOARD_W, _ANY_DEVICE_W = 30.0, 200.0, 5_000.0
 _LONGEST_US = 1e6  # of pauses and timing overhead
 _DIFFERENCES = ("kernel_mw", "fixed_kernel_mw", "host_active_mw", "gap_us", "timing_us")  # noise takes them below zero
-_KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw")
-_NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
+KERNEL_TABLES = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw")
+NETWORK_TABLES = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 
 
 class Figures(Protocol):
@@ -172,7 +172,7 @@ def _reference(record: CampaignContext, device: MeasuredDevice, name: str, rows:
     order = np.argsort(rows.what, kind="stable")
     each, starts = np.unique(rows.what[order], return_index=True)
     for what, own in zip(each.tolist(), np.split(order, starts[1:]), strict=True):
-        kernels = record.networks[what].launches if name in _NETWORKS else (record.invocations[what],)
+        kernels = record.networks[what].launches if name in NETWORK_TABLES else (record.invocations[what],)
         if any(map(has_work, kernels)):
             found[own] = least_ms(kernels, rows.configuration[own], device).sum(axis=0)
     return found
@@ -183,19 +183,19 @@ def _timed(name: str) -> bool:
 
 
 def _things(record: CampaignContext, name: str) -> int:
-    if name in _KERNELS:
+    if name in KERNEL_TABLES:
         return len(record.invocations)
-    if name in _NETWORKS:
+    if name in NETWORK_TABLES:
         return len(record.networks)
     return {"host_us": len(record.calls), "warm_idle_mw": len(record.temperatures_c)}.get(name, 1)
 
 
 def _called(record: CampaignContext, name: str, what: int) -> str:
-    if name in _NETWORKS:
+    if name in NETWORK_TABLES:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":
         return f" at {record.temperatures_c[what]:g} C"
-    if name not in (*_KERNELS, "host_us"):
+    if name not in (*KERNEL_TABLES, "host_us"):
         return ""
     call = record.calls[what] if name == "host_us" else record.invocations[what]
     if isinstance(call, HostOp):

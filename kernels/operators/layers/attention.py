@@ -41,10 +41,7 @@ def _laid_out(shape: Shape, query: Tensor, masked: bool, shared: bool) -> Shape 
 
 
 def _is_expanded(mask: Tensor) -> bool:
-    """True if CUDA's fused kernels refuse a mask, since its last dimension is a repeated column.
-
-    Matrix products and a softmax then take their place (``check_last_dim_stride_equals_1`` in ``sdp_utils_cpp.h``).
-    """
+    """True if a mask repeats a column: CUDA then takes products and a softmax (``check_last_dim_stride_equals_1``)."""
     return bool(mask.shape) and mask.shape[-1] > 1 and mask.strides[-1] != 1
 
 

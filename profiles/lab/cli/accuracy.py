@@ -219,7 +219,7 @@ def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
     how = f"on {date.today().isoformat()}, version {__version__}"
     record = " --record tests/fixtures/records/h200.npz" if "record" in found else ""
     yield f"Written by `jetdvfs-lab compare all --data DIR{record} --write docs/accuracy.md` {how}."
-    yield "The measurements but the record's are published elsewhere and not part of this repository.\n"
+    yield "All measurements except the record's are published elsewhere and not part of this repository.\n"
     yield "## Predictions for real boards and GPUs"
     for name, rows in found.items():
         if name != "silicon":

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import KernelInvocation
-from ...adapt.measurements import MeasurementRows
+from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .meters.meter import Meter
@@ -34,6 +34,14 @@ def figure_rows(
         np.broadcast_to(what, flat.shape).astype(np.int64), np.full(len(flat), node), np.asarray(flat, np.int64), figures
     )
     return rows.where(~np.isnan(figures))
+
+
+def kernel_times_ms(record: Measurements) -> Mapping[Any, Mapping[int, float]]:
+    """Measured times of kernels in ms, by signature and flat configuration."""
+    rows, found = record.tables["kernel_ms"], dict[Any, dict[int, float]]()
+    for number, at, value in zip(rows.what.tolist(), rows.configuration.tolist(), rows.value.tolist(), strict=True):
+        found.setdefault(record.invocations[number].signature, {})[at] = value
+    return found
 
 
 def above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from ...adapt.measurements import Measurements
 from ...board import BoardDescription
 from ...device import Device
 from .campaign import Campaign, CampaignUnit
+from .figures import kernel_times_ms
 from .meters.cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
 from .meters.gpu import GpuClockSetter, GpuMeter
 from .meters.notes import CampaignNotes
@@ -124,15 +125,12 @@ def measure_gpu(
 
 def off_graphs(record: Measurements) -> list[float]:
     """Sum of kernel times relative to the GPU time of the network's graph, less 1, of networks whose kernels were all timed."""
-    times, graphs, found = record.tables["kernel_ms"], record.tables["graph_gpu_ms"], list[float]()
-    taken_ms = {
-        (record.invocations[what].signature, at): value
-        for what, at, value in zip(times.what, times.configuration, times.value, strict=True)
-    }
-    for what, at, graph_ms in zip(graphs.what, graphs.configuration, graphs.value, strict=True):
-        kernels = [(launch.signature, at) for launch in record.networks[what].launches]
-        if all(kernel in taken_ms for kernel in kernels):
-            found.append(float(sum(taken_ms[kernel] for kernel in kernels) / graph_ms - 1))
+    timed_ms, graphs, found = kernel_times_ms(record), record.tables["graph_gpu_ms"], list[float]()
+    for number, at, graph_ms in zip(graphs.what.tolist(), graphs.configuration.tolist(), graphs.value.tolist(), strict=True):
+        each_ms = [timed_ms.get(launch.signature, {}).get(at) for launch in record.networks[number].launches]
+        known_ms = [one for one in each_ms if one is not None]
+        if len(known_ms) == len(each_ms):
+            found.append(sum(known_ms) / graph_ms - 1)
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .... import __version__
 from ....kernels.network import HostOp, Network
-from ...adapt.measurements import TABLES, MeasurementRows, Measurements
+from ...adapt.measurements import KERNEL_TABLES, NETWORK_TABLES, TABLES, MeasurementRows, Measurements
 from ...errors import MeasurementError
 
 _TOLD = (
@@ -54,9 +54,6 @@ _TOLD = (
 _SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change kernel times
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
-_KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
-_NETWORKS = ("network_ms", "network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
-
 
 @dataclass(frozen=True)
 class RecordPart:
@@ -94,8 +91,8 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
         nodes = old if record.silicon_version else tuple(range(next_node, next_node + len(old)))
         next_node += len(old)
         places = {
-            **dict.fromkeys(_KERNELS, invocations.places[number]),
-            **dict.fromkeys(_NETWORKS, networks.places[number]),
+            **dict.fromkeys(KERNEL_TABLES, invocations.places[number]),
+            **dict.fromkeys(NETWORK_TABLES, networks.places[number]),
             "host_us": calls.places[number], "warm_idle_mw": temperatures.places[number],
         }  # fmt: skip
         for name, rows in record.tables.items():

@@ -248,10 +248,7 @@ def _idle_rows(
 
 def _measure_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     (what,) = unit.what
-    if unit.part:  # of configurations that do not depend on the unit's own number
-        rng = np.random.default_rng([campaign.seed, 7, unit.node, what])
-    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
-    flat, configurations = np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
+    flat, configurations = _of_network(campaign, unit, rng)
     network, rails = campaign.networks[what], campaign.board.energy_rails
     power_mw = np.zeros(len(flat))
     if rails:
@@ -263,13 +260,19 @@ def _measure_network(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: 
     return {**tables, "network_mw": figure_rows(what, unit.node, flat[both], power_mw[both])} if rails else tables
 
 
+def _of_network(
+    campaign: Campaign, unit: CampaignUnit, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
+    if unit.part:  # of configurations that do not depend on the unit's own number
+        rng = np.random.default_rng([campaign.seed, 7, unit.node, *unit.what])
+    flat, configurations = _random_configurations(campaign, unit.configurations, rng)
+    return np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
+
+
 def _measure_graph(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     assert isinstance(meter, GraphMeter)
     (what,) = unit.what
-    flat, configurations = _random_configurations(
-        campaign, unit.configurations, np.random.default_rng([campaign.seed, 7, unit.node, what])
-    )
-    flat, configurations = np.array(unit.of(flat.tolist()), np.int64), unit.of(configurations)
+    flat, configurations = _of_network(campaign, unit, rng)
     found, rails = meter.network_graphs(campaign.networks[what], configurations), campaign.board.energy_rails
     figures = {"graph_ms": found.latency_ms, "graph_gpu_ms": found.gpu_ms}
     if rails:

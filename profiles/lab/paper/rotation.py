@@ -20,7 +20,7 @@ from ....kernels.cost.model import surface
 from ....kernels.network import KernelInvocation
 from ....kernels.surface import Surface
 from ....kernels.units import METHODS, Method
-from ...adapt.measurements import MeasurementRows, Measurements
+from ...adapt.measurements import NETWORK_TABLES, MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from ..train.assembly import AssemblyFold, board_cost, inside_networks, train_all
@@ -34,7 +34,6 @@ from .published import NAMES
 
 _PARTS = 5
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
-_NETWORKS = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw")
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def _without(
     theirs = set().union(*(signatures[what] for what in networks)) - others
     kernels = random | {what for what, kernel in enumerate(record.invocations) if kernel.signature in theirs}
     known, held_out = dict(record.tables), dict(record.tables)
-    for names, left in ((_KERNELS, kernels), (_NETWORKS, set(networks))):
+    for names, left in ((_KERNELS, kernels), (NETWORK_TABLES, set(networks))):
         for name in names:
             rows = record.tables[name]
             out = np.isin(rows.what, list(left))

@@ -17,8 +17,9 @@ from ....kernels.cost.host import handing
 from ....kernels.cost.model import kernel_costs, surface
 from ....kernels.kinds import ELEMENTWISE, served_by
 from ....kernels.network import Network
-from ...adapt.measurements import Measurements
+from ...adapt.measurements import NETWORK_TABLES, Measurements
 from ...errors import MeasurementError
+from ..measure.figures import kernel_times_ms
 from .assembly import AssemblyFold, board_cost, inside_networks, make_folds, train_all
 from .host_fit import fit_host_model
 from .kernel_models import TrainingOptions
@@ -26,7 +27,6 @@ from .network_factors import ALONE
 
 Progress = Callable[[int, int, str], None]
 
-_GRAPHS = ("graph_ms", "graph_gpu_ms", "graph_mw")
 _LEAST_SAMPLES = 5  # of a kind; a tree that has fewer says nothing
 
 
@@ -88,7 +88,7 @@ def leave_out(
     networks, kinds, device = measurements.networks, measured_kinds(measurements), measurements.described
     alone = [AssemblyFold((network,), ()) for network in networks]
     folds = make_folds(networks, measurements.nodes[:1], min(groups, len(networks)), options.seed) if groups else alone
-    timed_ms = _kernels_ms(measurements)
+    timed_ms = kernel_times_ms(measurements)
     found, errors = dict[str, HeldOutNetwork](), list[_KernelErrors]()
     for number, fold in enumerate(folds):
         progress(number, len(folds), f"without {', '.join(network.name for network in fold.networks):.40}")
@@ -109,14 +109,6 @@ class _KernelErrors(NamedTuple):
     each: NDArray[np.float64]
     predicted: float
     measured: float
-
-
-def _kernels_ms(measurements: Measurements) -> Mapping[Any, Mapping[int, float]]:
-    """Measured times of kernels in ms, by signature and flat configuration."""
-    rows, found = measurements.tables["kernel_ms"], dict[Any, dict[int, float]]()
-    for what, at, value in zip(rows.what, rows.configuration.tolist(), rows.value.tolist(), strict=True):
-        found.setdefault(measurements.invocations[what].signature, {})[at] = value
-    return found
 
 
 def _kernel_errors(network: Network, cost: BoardCost, timed_ms: Mapping[Any, Mapping[int, float]]) -> list[_KernelErrors]:
@@ -161,7 +153,7 @@ def whole_networks(measurements: Measurements) -> Measurements:
     number = np.full(len(measurements.networks), -1)
     number[kept] = np.arange(len(kept))
     tables = dict(measurements.tables)
-    for name in ("network_ms", "network_mw", *_GRAPHS):
+    for name in NETWORK_TABLES:
         rows = replace(tables[name], what=number[tables[name].what])
         tables[name] = rows.where(rows.what >= 0)
     whole = replace(measurements, networks=tuple(measurements.networks[what] for what in kept), tables=tables)
@@ -199,10 +191,9 @@ def _issued_ms(measurements: Measurements) -> NDArray[np.float64]:
 def _measured_kernels_ms(measurements: Measurements) -> NDArray[np.float64]:
     if measurements.described.grid.size > 1:
         return np.zeros(len(measurements.networks))
-    rows = measurements.tables["kernel_ms"]
-    taken_ms = {measurements.invocations[what].signature: value for what, value in zip(rows.what, rows.value, strict=True)}
-    sums = [sum(taken_ms.get(launch.signature, 0.0) for launch in network.launches) for network in measurements.networks]
-    return np.array(sums)
+    timed_ms = kernel_times_ms(measurements)
+    each = [[sum(timed_ms.get(launch.signature, {}).values()) for launch in one.launches] for one in measurements.networks]
+    return np.array([sum(own) for own in each])
 
 
 def measured_kinds(measurements: Measurements) -> list[str]:

@@ -287,9 +287,9 @@ def train_kind(
     powers = _powers(measurements, board, kind, familiar, nodes, without)
     own = len(powers.label)
     if own < _FEW_POWERS:
-        kinds = {model for model in (*MODELLED_KINDS, ELEMENTWISE) if model != kind}
-        others = [_powers(measurements, board, other, familiar, nodes, without) for other in sorted(kinds)]
-        powers = _joined(kind, [(kind, powers), *zip(sorted(kinds), others, strict=True)])
+        more = [one for one in (*MODELLED_KINDS, ELEMENTWISE) if one != kind]
+        tables = [(one, _powers(measurements, board, one, familiar, nodes, without)) for one in more]
+        powers = _joined(kind, [(kind, powers), *tables])
     if not len(powers.label):
         raise MeasurementError(f"{kind}: no power was measured")
     power = replace(model("power", powers), samples=own)

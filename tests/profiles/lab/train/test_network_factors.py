@@ -126,7 +126,7 @@ def test_how_long_kernels_wait_for_what_the_host_moves_is_found() -> None:
     assert found.host == pytest.approx(1.1, abs=0.02) and found.power == pytest.approx(1.0, abs=0.02)
 
 
-def test_graphs_tell_the_kernels_factor_and_what_starting_a_graph_takes() -> None:
+def test_graphs_tell_the_factor_of_kernels_and_the_start_of_a_graph() -> None:
     alone = board(slowdown=2.0)
     inside = replace(board(slowdown=2.2), host=alone.host.scaled(1.3).with_us({"eager": 50.0}))
     everywhere = np.arange(GRID.size)

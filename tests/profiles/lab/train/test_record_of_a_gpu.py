@@ -25,12 +25,12 @@ def record() -> Measurements:
     return Measurements.load(ROOT / "tests" / "fixtures" / "records" / "h200.npz")
 
 
-def test_kernels_that_are_timed_one_by_one_take_together_what_their_graph_takes(record: Measurements) -> None:
+def test_kernels_timed_one_by_one_add_up_to_their_graph(record: Measurements) -> None:
     errors = [abs(error) for error in off_graphs(record)]
     assert len(errors) > 35 and sum(errors) / len(errors) < 0.04 and max(errors) < 0.11
 
 
-def test_what_starting_a_graph_takes_is_fitted_to_the_networks(record: Measurements) -> None:
+def test_the_start_of_a_graph_is_fitted_to_the_networks(record: Measurements) -> None:
     pytest.importorskip("xgboost", reason="trains models")
     options = TrainingOptions({"": (Recipe(3, 0.3, min_child_weight=1.0, rounds=20),)}, most_rounds=20)
     some = whole_networks(record)
@@ -42,7 +42,7 @@ def test_what_starting_a_graph_takes_is_fitted_to_the_networks(record: Measureme
     assert 0.9 < found.time < 1.2 and found.waiting == found.host_traffic == 0.0
 
 
-def test_kinds_without_a_power_draw_what_kernels_of_as_much_work_do_within_the_spread_of_all(record: Measurements) -> None:
+def test_kinds_without_a_power_draw_as_kernels_of_as_much_work_within_the_spread_of_all(record: Measurements) -> None:
     pytest.importorskip("xgboost", reason="trains models")
     powers = record.tables["kernel_mw"]
     powers = powers.where(np.array([record.invocations[what].kind != "batch_norm" for what in powers.what]))
