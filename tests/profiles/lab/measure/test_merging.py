@@ -66,6 +66,17 @@ def test_a_merged_record_says_of_each_board_what_its_own_record_said(mine: Measu
     assert np.array_equal(squeezenet.value, own.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "like"), [("graph_ms", "network_ms"), ("fixed_network_ms", "network_ms"), ("fixed_kernel_ms", "kernel_ms")]
+)
+def test_every_table_of_networks_and_kernels_keeps_its_subject(
+    mine: Measurements, theirs: Measurements, table: str, like: str
+) -> None:
+    copied = [replace(one, tables={**one.tables, table: one.tables[like]}) for one in (mine, theirs)]
+    both, _ = merged({"mine": copied[0], "theirs": copied[1]})
+    assert np.array_equal(both.tables[table].what, both.tables[like].what)
+
+
 def test_real_boards_of_several_owners_get_numbers_of_their_own(mine: Measurements, theirs: Measurements) -> None:
     both, parts = merged({"mine": real(mine), "theirs": real(theirs)})
     assert both.nodes == (0, 1) and [part.nodes for part in parts] == [(0,), (1,)]
