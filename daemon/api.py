@@ -10,11 +10,11 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ..kernels.errors import GridError
 from ..kernels.execution import FrameOverhead
@@ -50,7 +50,11 @@ from .wire.protocol import LONGEST_FRAME_MS, TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..kernels.network import TensorSpec
+else:
+    from ..kernels.lazy import numpy as np
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +73,7 @@ _SENSORS_TOLD_S = 2.0
 _BY_BATTERY = "{}: target {} depends on the charge of the battery as a lease begins; ask Hold"
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """Parts behind the interfaces; none blocks the event loop on a file of the board."""
 
     version: str
@@ -276,10 +279,10 @@ class Api:
         board = self._context.board
         lease = self._lease(session, parameters)
         given = {name: value for name, value in parameters.items() if name != "lease" and value is not None}
-        request = replace(self._asked.get(lease.id, HoldRequest()), **{**given, "configuration": None})
+        request = self._asked.get(lease.id, HoldRequest())._replace(**{**given, "configuration": None})
         if request.target is None:
             raise UsageError("Change: expected a lease for a target, or one")
-        request = replace(request, target=str(parse_target(request.target)))
+        request = request._replace(target=str(parse_target(request.target)))
         progress = await self._progress(session, request)
         plan = await board.replan(lease, progress.beginning, f"asked for {request.target} from now on")
         if plan is None:

@@ -30,18 +30,18 @@ names: later files override earlier ones, member by member; an empty member (``p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
 from ..kernels.errors import GridError
 from ..kernels.grid import parse_configuration
 from ..kernels.text import closest_match
 from ..profiles.documents import Place, Text, convert, dotted, mistakes, unknown_members
 from .errors import UsageError
-from .hardware.clocks.clusters import Clusters
+from .hardware.clocks.driver import Clusters
 from .leases.demand_floors import FloorRules
 from .planning.limits import ClockLimits
 from .planning.targets import parse_target
@@ -58,8 +58,7 @@ Degrees: TypeAlias = Annotated[float, Meta(ge=20, le=110, description="a tempera
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 
 
-@dataclass(frozen=True)
-class ClientLimits:
+class ClientLimits(Struct, frozen=True):
     """Limits on simultaneous connections, leases and loaded networks.
 
     A user gets at most 16 connections and leases; an eighth of each, at most 8, is kept for root.
@@ -70,15 +69,13 @@ class ClientLimits:
     networks: Number = 16
 
 
-@dataclass(frozen=True)
-class WorkerRules:
+class WorkerRules(Struct, frozen=True):
     parallel: Number = 2
     threads: Number = 4
     timeout_s: Number = 20
 
 
-@dataclass(frozen=True)
-class DefaultTarget:
+class DefaultTarget(Struct, frozen=True):
     model: Text
     target: Text
     input: tuple[Text, ...] = ()
@@ -89,8 +86,7 @@ class DefaultTarget:
         return f"{self.target} for {Path(self.model).name}"
 
 
-@dataclass(frozen=True)
-class IdleRules:
+class IdleRules(Struct, frozen=True):
     """Standby after a time without frames, at clocks as for ``default``.
 
     By default the CPU keeps its governor.
@@ -100,46 +96,48 @@ class IdleRules:
     clocks: Text = ",min,min"
 
 
-@dataclass(frozen=True)
-class Members:
-    board: Text | None = field(default=None, metadata={"help": "board description; default: detected"})
-    profile: Text | None = field(
-        default=None,
-        metadata={"help": "bundle name or folder; default: the first of this board, simulated ones with --root alone"},
-    )
-    socket_group: Text | None = field(
-        default=None, metadata={"help": f"users who may ask for clocks; default: {INSTALLED_GROUP}, if there is such a group"}
-    )
-    axes: frozenset[Axis] = field(
-        default=frozenset(AXES), metadata={"help": "clocks that may be set; the rest stay at the baseline"}
-    )
-    limits: ClockLimits = field(default_factory=ClockLimits, metadata={"help": "clocks outside are never set"})
-    cpu_clusters: Literal["together", "apart"] = field(
-        default="together", metadata={"help": "if apart, one leads and the rest run as low as other work allows"}
-    )
-    cpu_leader: Text | None = field(
-        default=None, metadata={"help": "the application's cpufreq policy, as policy0; default: the one with most cores"}
-    )
-    floors: Annotated[FloorRules | None, Meta(description="auto, off or a mapping")] = field(
-        default_factory=FloorRules, metadata={"help": "keep clocks up for other work (docs/use.md)"}
-    )
-    ceiling_c: Degrees | None = field(default=None, metadata={"help": "no zone becomes hotter (docs/use.md)"})
+class Members(Struct, frozen=True):
+    board: Annotated[Text | None, Meta(title="board description; default: detected")] = None
+    profile: Annotated[
+        Text | None,
+        Meta(title="bundle name or folder; default: the first of this board, simulated ones with --root alone"),
+    ] = None
+    socket_group: Annotated[
+        Text | None, Meta(title=f"users who may ask for clocks; default: {INSTALLED_GROUP}, if there is such a group")
+    ] = None
+    axes: Annotated[frozenset[Axis], Meta(title="clocks that may be set; the rest stay at the baseline")] = frozenset(AXES)
+    limits: Annotated[ClockLimits, Meta(title="clocks outside are never set")] = ClockLimits()
+    cpu_clusters: Annotated[
+        Literal["together", "apart"], Meta(title="if apart, one leads and the rest run as low as other work allows")
+    ] = "together"
+    cpu_leader: Annotated[
+        Text | None, Meta(title="the application's cpufreq policy, as policy0; default: the one with most cores")
+    ] = None
+    floors: Annotated[
+        FloorRules | None,
+        Meta(description="auto, off or a mapping", title="keep clocks up for other work (docs/use.md)"),
+    ] = FloorRules()
+    ceiling_c: Annotated[Degrees | None, Meta(title="no zone becomes hotter (docs/use.md)")] = None
     default: Annotated[
-        Text | DefaultTarget | None, Meta(description="max, min, CPU,GPU,EMC in MHz, or a mapping with model and target")
-    ] = field(default=None, metadata={"help": "clocks, or a model and a target, while no application holds any"})
-    idle: Annotated[IdleRules | None, Meta(description="off or a mapping")] = field(
-        default_factory=IdleRules, metadata={"help": "clocks of a lease for a target while its frames have stopped"}
-    )
-    clients: ClientLimits = field(default_factory=ClientLimits, metadata={"help": "how many there may be at once"})
-    worker: WorkerRules = field(default_factory=WorkerRules, metadata={"help": "processes that read model files"})
+        Text | DefaultTarget | None,
+        Meta(
+            description="max, min, CPU,GPU,EMC in MHz, or a mapping with model and target",
+            title="clocks, or a model and a target, while no application holds any",
+        ),
+    ] = None
+    idle: Annotated[
+        IdleRules | None,
+        Meta(description="off or a mapping", title="clocks of a lease for a target while its frames have stopped"),
+    ] = IdleRules()
+    clients: Annotated[ClientLimits, Meta(title="how many there may be at once")] = ClientLimits()
+    worker: Annotated[WorkerRules, Meta(title="processes that read model files")] = WorkerRules()
 
     @property
     def clusters(self) -> Clusters:
         return Clusters(self.cpu_clusters == "apart", self.cpu_leader)
 
 
-@dataclass(frozen=True)
-class Config(Members):
+class Config(Members, frozen=True):
     """The operator's configuration; ``warnings`` name members without effect."""
 
     warnings: tuple[str, ...] = ()
@@ -152,11 +150,10 @@ def load_config(path: Path | None) -> Config:
         first, *others = reading.problems
         more = f" (and {len(others)} more; jetdvfs config check lists them)" if others else ""
         raise UsageError(f"configuration {first}{more}")
-    return Config(**vars(reading.members), warnings=tuple(map(str, reading.warnings)))
+    return Config(**asdict(reading.members), warnings=tuple(map(str, reading.warnings)))
 
 
-@dataclass(frozen=True)
-class ConfigReading:
+class ConfigReading(Struct, frozen=True):
     """Members of the configuration, None if there are problems; remarks, and the files."""
 
     members: Members | None
@@ -267,7 +264,7 @@ class ConfigFile:
         except UsageError as error:
             self.notes = (f"the configuration was not read again, the one before stays in force: {error}",)
             raise
-        changed = [one.name for one in fields(Members) if getattr(config, one.name) != getattr(self.started, one.name)]
+        changed = [name for name in Members.__struct_fields__ if getattr(config, name) != getattr(self.started, name)]
         self.notes = tuple(f"{name}: its change takes effect at the next start" for name in changed if name not in _RELOADED)
         self.current = config
         return replace(config, warnings=(*config.warnings, *self.notes))

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ..kernels.correction.correct import correct
 from ..kernels.correction.observation import Correction, Observation
@@ -98,8 +99,7 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
     return BoardProfile(bundle)
 
 
-@dataclass(frozen=True, eq=False)
-class BoardProfile:
+class BoardProfile(Struct, frozen=True, eq=False):
     bundle: Bundle
 
     @property
@@ -151,7 +151,7 @@ class BoardProfile:
         network.check_whole((accept_boundary,) if isinstance(accept_boundary, str) else tuple(accept_boundary))
         cost = self.bundle.cost if temperature_c is None else self.bundle.cost.warmed(temperature_c)
         predicted = predict(network, cost, method, execution=execution, frame_overhead=frame_overhead)
-        figures = {field.name: getattr(predicted, field.name) for field in fields(predicted)}
+        figures = asdict(predicted)
         return BoardSurface(**figures, network=network.label, profile=self.name, board=self.board, simulated=self.simulated)
 
     def __repr__(self) -> str:
@@ -160,8 +160,7 @@ class BoardProfile:
         return f"<profile {self.name}: {origin}{self.board}, {self.grid.size} configurations, models of {kinds} kernel kinds>"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BoardSurface(Surface):
+class BoardSurface(Surface, frozen=True, eq=False):
     """A :class:`~jetdvfs.kernels.surface.Surface` with its origin.
 
     Attributes:
@@ -183,7 +182,7 @@ class BoardSurface(Surface):
             GridError: one is not on the surface's grid.
         """
         found = correct(self, observations)
-        figures = {field.name: getattr(found.surface, field.name) for field in fields(Surface)}
+        figures = {name: getattr(found.surface, name) for name in Surface.__struct_fields__}
         return replace(self, **figures, correction=found.correction)
 
     def plan(

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..profiles.bundle.finding import find_bundles, resolve_bundle
 from ..profiles.bundle.identity import BundleIdentity, is_of, read_identity
@@ -16,8 +17,7 @@ from .wire.protocol import one_line
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     path: Path
     identity: BundleIdentity
 

@@ -14,7 +14,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -258,7 +257,7 @@ class Resident:
                 known, lease, file.default_note = wanted, None, ""
             if isinstance(wanted, DefaultTarget) and lease is None:
                 request = HoldRequest(target=wanted.target, fps=wanted.fps, confidence=wanted.confidence, app=DEFAULT_APP)
-                request = replace(request, reason=f"default: {wanted}, while no other lease is held")
+                request = request._replace(reason=f"default: {wanted}, while no other lease is held")
                 path = self._public.getsockname()
                 from .wire.persistent_lease import PersistentLease  # seldom needed
 

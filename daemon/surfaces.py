@@ -14,10 +14,13 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from ..kernels.execution import EXECUTIONS, NO_OVERHEAD, FrameOverhead
 from ..kernels.stored_files import Stamp
@@ -42,8 +45,7 @@ _SURFACES_KEPT = 32
 _PREPARED_AGAIN_S = 60.0
 
 
-@dataclass(frozen=True)
-class LoadedNetwork:
+class LoadedNetwork(Struct, frozen=True):
     name: str
     key: str
     payload: bytes
@@ -156,11 +158,16 @@ class Surfaces:
             InputError: the model was refused, or its launch list ends early and not at one of ``accepted``.
             LimitReached: too many of the user's requests wait.
         """
-        return _loaded(*await self._workers.decompose(attached, inputs, name, accepted))
+        return await self._loaded(self._workers.decompose(attached, inputs, name, accepted))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
         """Check a client's network in JSON, in a worker; errors as for :meth:`decompose`."""
-        return _loaded(*await self._workers.check(network, uid, accepted))
+        return await self._loaded(self._workers.check(network, uid, accepted))
+
+    async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]]) -> LoadedNetwork:
+        # The surface needs NumPy, which the daemon has not loaded before its first network.
+        (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
+        return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, to_builtins(info))
 
     async def surface(
         self,
@@ -245,10 +252,6 @@ class Surfaces:
         self._kept[key[0]] = task.result()
         while len(self._kept) > _SURFACES_KEPT:
             self._kept.popitem(last=False)
-
-
-def _loaded(info: NetworkInfo, payload: bytes) -> LoadedNetwork:
-    return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, asdict(info))
 
 
 def table_folder(folder: Path) -> TableFolder:

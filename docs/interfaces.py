@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from jetdvfs.daemon.wire.calls import ADMIN, PUBLIC
 from jetdvfs.daemon.wire.definition import definition

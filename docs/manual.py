@@ -16,15 +16,16 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
+
+from msgspec.structs import fields
 
 import jetdvfs
 from jetdvfs.daemon import config, service
 from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, module_of, parser_with
-from jetdvfs.profiles.documents import expected
+from jetdvfs.profiles.documents import expected, is_record
 
 Lines = Iterator[str]
 #: Code in a docstring: with one backtick, with two, or with a role before it.
@@ -201,19 +202,14 @@ def jetdvfsd_8() -> str:
 
 def members(kind: Any, at: str = "") -> Lines:
     """Members of the configuration: name, type and default."""
-    hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
-        default = default_of(field)
-        if is_dataclass(default):
+        default = field.default
+        if is_record(type(default)):
             yield from members(type(default), f"{at}{field.name}.")
             continue
         said = sorted(default) if isinstance(default, frozenset) else default
         text = "nothing" if said is None else f"[{', '.join(said)}]" if isinstance(said, list) else str(said)
-        yield from (".TP", bold(f"{at}{field.name}"), plain(f"{expected(hints[field.name])}; default: {text}"))
-
-
-def default_of(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+        yield from (".TP", bold(f"{at}{field.name}"), plain(f"{expected(field.type)}; default: {text}"))
 
 
 def jetdvfsd_yaml_5() -> str:

@@ -3,26 +3,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct
 
 #: Operator of a boundary that was stored as a sentence, without one.
 UNNAMED = "unnamed"
 
 _SENTENCE = "decomposed up to "
 _CHARACTERS = 1024
+_Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=_CHARACTERS)]
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(Struct, frozen=True):
     """The operator at which a list of launches ends, and its place.
 
     A caller accepts it by its name with namespace (``torchvision::nms``, ``onnx::NonZero``, ``prim::If``).
     """
 
-    operator: str
-    place: str
-    reason: str
+    operator: _Label
+    place: _Label
+    reason: _Label
 
     def __str__(self) -> str:
         return f"{_SENTENCE}{self.operator} at {self.place}: {self.reason}"

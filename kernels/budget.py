@@ -7,13 +7,13 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+
+from msgspec import Struct
 
 from .errors import BudgetExceeded
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """Hard limits of one decomposition; exceeding one raises :class:`BudgetExceeded`.
 
     Attributes:
@@ -51,10 +51,9 @@ class Budget:
     memory_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            if not 0 < value <= limit.default:
-                raise BudgetExceeded(f"budget {limit.name}={value}: expected more than 0 and at most {limit.default}")
+        for name, most in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            if not 0 < (value := getattr(self, name)) <= most:
+                raise BudgetExceeded(f"budget {name}={value}: expected more than 0 and at most {most}")
 
 
 #: Memory of a graph while read, in multiples of its text.

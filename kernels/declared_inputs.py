@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .errors import ShapeError
 from .network import DTYPE_BYTES, TensorSpec
@@ -13,8 +15,7 @@ from .network import DTYPE_BYTES, TensorSpec
 _TRIED = (224, 128, 640, 32, 512)
 
 
-@dataclass(frozen=True)
-class DeclaredInput:
+class DeclaredInput(Struct, frozen=True):
     """An input tensor that a file declares, and the sizes of the export as an ``example``.
 
     ``sizes`` has an integer, or for an open dimension a text, which may be empty; it is None for an open rank.

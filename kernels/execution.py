@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from msgspec import Struct
 
 from .errors import CostModelError
 
@@ -26,8 +27,7 @@ _ENGINES = ("TensorRT",)
 _MOST_HOST_MS, _MOST_COPIED = 1e6, 1 << 50
 
 
-@dataclass(frozen=True)
-class FrameOverhead:
+class FrameOverhead(Struct, frozen=True):
     """Frame overhead, as the application states it; raises CostModelError.
 
     Attributes:

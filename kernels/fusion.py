@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .errors import ModelError
 from .kinds import GATES, KINDS
@@ -85,8 +87,7 @@ _CUDNN = ("cudnn_convolution_relu", "cudnn_convolution_add_relu")
 _OTHER_SPELLINGS = {"_native_batch_norm_legit_no_training": "batch_norm"}
 
 
-@dataclass(eq=False)
-class FusionUnit:
+class FusionUnit(Struct, eq=False):
     kind: str
     members: list[int] = field(default_factory=list)
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from .errors import ModelError
 from .network import KernelInvocation, Network, ParamValue, Shape, numel, tensor_bytes
 
 
-@dataclass
-class Module:
+class Module(Struct):
     """One module of a network, its own launches in execution order, and sums over all within it.
 
     ``path`` is its place in the network (``layer1.0.conv1``); empty for the whole.
@@ -79,8 +79,7 @@ def _depth_first(children: Mapping[str, list[Module]]) -> list[Module]:
     return order
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A launch.
 
     Attributes:
@@ -115,16 +114,14 @@ class Node:
         return self.flops / max(self.access_bytes, 1)
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(Struct, frozen=True):
     source: int
     target: int
     shape: Shape
     bytes: int
 
 
-@dataclass(frozen=True)
-class MemoryBound:
+class MemoryBound(Struct, frozen=True):
     """Lower bound of a network's memory: no workspace, no allocator cache, no runtime.
 
     A weight read twice counts twice; activations are the peak of launches' outputs, each live until its last reader.
@@ -139,8 +136,7 @@ class MemoryBound:
         return self.weight_bytes + self.input_bytes + self.activation_bytes
 
 
-@dataclass(frozen=True, eq=False)
-class PerformanceGraph:
+class PerformanceGraph(Struct, frozen=True, eq=False, dict=True):
     name: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]

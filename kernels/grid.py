@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from .errors import GridError
 from .units import AXES, CLOCKS, mhz, mhz_text, per_mhz
@@ -107,8 +109,7 @@ def neighbours(axis: str, level: int, levels: Sequence[int]) -> str:
     return f"{near} MHz" if near else "none"
 
 
-@dataclass(frozen=True)
-class FrequencyGrid:
+class FrequencyGrid(Struct, frozen=True):
     """Every frequency configuration of a board: three strictly rising axes, CPU in kHz, GPU and EMC in Hz; raises GridError.
 
     Surfaces over the grid have shape ``(len(cpu_khz), len(gpu_hz), len(emc_hz))``.
@@ -123,7 +124,7 @@ class FrequencyGrid:
             axis = tuple(int(level) for level in getattr(self, name))
             if not axis or axis[0] <= 0 or any(b <= a for a, b in pairwise(axis)):
                 raise GridError(f"grid axis {name}: expected positive frequencies in strictly rising order, got {axis!r}")
-            object.__setattr__(self, name, axis)
+            force_setattr(self, name, axis)
 
     @property
     def shape(self) -> tuple[int, int, int]:

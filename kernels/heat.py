@@ -3,23 +3,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from msgspec import Meta, Struct
 
 from .errors import CostModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+else:
+    from .lazy import numpy as np
 
 DIE_RANGE_C = (-40.0, 125.0)
 """Range of a working die."""
 
 
-@dataclass(frozen=True)
-class Heat:
+class Heat(Struct, frozen=True):
     """Leakage at temperature ``temperature_c`` of the measurements; a rise by ``fold_c`` multiplies it by e."""
 
-    temperature_c: float
-    fold_c: float
+    temperature_c: Annotated[float, Meta(ge=DIE_RANGE_C[0], le=DIE_RANGE_C[1])]
+    fold_c: Annotated[float, Meta(ge=1.0, le=1e6)]
 
     def __post_init__(self) -> None:
         if not self.fold_c > 0:

@@ -9,8 +9,10 @@ Bytes are inputs, weights and outputs, each moved once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .errors import UnsupportedOperator
 from .network import ParamValue, Shape, numel
@@ -32,8 +34,7 @@ FeatureFamily: TypeAlias = Literal[
 ELEMENTWISE = "elementwise"
 
 
-@dataclass(frozen=True)
-class KernelKind:
+class KernelKind(Struct, frozen=True):
     """One kind of kernel.
 
     Attributes:

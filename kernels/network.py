@@ -7,12 +7,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from msgspec import Struct, field
+
 from .boundary import Boundary
 from .errors import EndsEarly, ModelError
+from .values import PartlyCompared
 
 __all__ = ["HostOp", "KernelInvocation", "Network", "TensorSpec"]
 
@@ -54,8 +56,7 @@ PACKED_TYPES: Mapping[str, tuple[int, int]] = {
 PLAIN_TYPES = ("int", "float", "flag", "str", "none")
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(PartlyCompared, frozen=True):
     """An input: the shape and element type of a tensor, or a plain value.
 
     Attributes:
@@ -65,11 +66,12 @@ class TensorSpec:
         typed: False if the file's own element type counts.
     """
 
+    _ignored = frozenset({"typed"})
     shape: Shape
     dtype: str = "float32"
     name: str = ""
     value: tuple[bool | int | float | str, ...] | None = None
-    typed: bool = field(default=True, compare=False)
+    typed: bool = True
 
     @property
     def is_plain(self) -> bool:
@@ -104,8 +106,28 @@ class TensorSpec:
         return cls(_shape(data["shape"]), dtype, _text(data.get("name") or ""), items, typed=bool(data.get("dtype")))
 
 
-@dataclass(frozen=True)
-class KernelInvocation:
+class SizedTensor(Struct, frozen=True):
+    """A tensor's sizes, outermost first, and element type."""
+
+    shape: Shape
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return tensor_bytes(numel(self.shape), self.dtype)
+
+
+class ScaledTensor(SizedTensor, frozen=True):
+    """A quantised tensor with scales and zero points outside its element type, of ``extra`` bytes, which are read with it."""
+
+    extra: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self.extra
+
+
+class KernelInvocation(Struct, frozen=True, dict=True):
     """One ATen call that launches device work.
 
     Attributes:
@@ -163,8 +185,7 @@ class KernelInvocation:
             ) from error
 
 
-@dataclass(frozen=True)
-class HostOp:
+class HostOp(Struct, frozen=True):
     """A call that costs host time and launches nothing (a view, an eval-mode dropout, shape arithmetic on tensors)."""
 
     name: str
@@ -178,8 +199,7 @@ Call: TypeAlias = KernelInvocation | HostOp
 ABSORBED, BROKEN = 1, 2
 
 
-@dataclass(frozen=True, repr=False)
-class Network:
+class Network(Struct, frozen=True):
     """A decomposed network: every call of its forward pass, in execution order.
 
     Attributes:

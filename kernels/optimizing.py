@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .network import DTYPE_BYTES, Call, KernelInvocation, Network, Shape, numel
 
 
-@dataclass(frozen=True)
-class DataFlow:
+class DataFlow(Struct, frozen=True):
     """Dependencies of a network's launches.
 
     Attributes:

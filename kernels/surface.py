@@ -8,12 +8,11 @@ import math
 import os
 import zipfile
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import asdict, force_setattr, replace
 
 from .boundary import Boundary
 from .errors import CostModelError
@@ -21,6 +20,12 @@ from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
 from .stored_files import check_npz, replacing
 from .units import AXES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    from .lazy import numpy as np
 
 T = TypeVar("T", "Guess", "UnmodelledKind")
 _ABSENT = ("guessed_share", "leakage_mw", "least_ms")
@@ -30,33 +35,33 @@ TERMS = ("compute_ms", "memory_ms", "host_ms")
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 _NORMAL = NormalDist()
+_Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
+_Count: TypeAlias = Annotated[int, Meta(gt=0)]
+_Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
 
 
-@dataclass(frozen=True)
-class UnmodelledKind:
+class UnmodelledKind(Struct, frozen=True):
     """A kind bounded by the roofline for want of a model, with its launches and shares (0 to 1) of the network."""
 
-    kind: str
-    launches: int
-    flops_share: float
-    bytes_share: float
+    kind: _Text
+    launches: _Count
+    flops_share: _Share
+    bytes_share: _Share
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(Struct, frozen=True):
     """Kernels whose cost is guessed; ``why`` gives their properties and the measured range.
 
     ``time_share`` is their part of the GPU's time at the top clocks, 0 to 1.
     """
 
-    kind: str
-    why: str
-    launches: int
-    time_share: float
+    kind: _Text
+    why: _Text
+    launches: _Count
+    time_share: _Share
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """One point of a surface; the sigmas are standard deviations of log(measured / predicted)."""
 
     configuration: FrequencyConfiguration
@@ -69,8 +74,7 @@ class Prediction:
     guessed_share: float = 0.0
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """Distribution of a figure's excess over its prediction.
 
     Beyond the 95th percentile it is a generalised Pareto distribution, as for peaks over a threshold (Coles, An Introduction to
@@ -105,8 +109,7 @@ class Tail:
         return before + (after - before) * (here - low) / (high - low)
 
 
-@dataclass(frozen=True)
-class Tails:
+class Tails(Struct, frozen=True):
     """Excess of latencies and energies over predictions, in units of the prediction's deviation.
 
     ``frames`` is a frame's excess over the median at the same clocks, as a logarithm.
@@ -117,8 +120,7 @@ class Tails:
     frames: Tail
 
 
-@dataclass(frozen=True, eq=False)
-class Terms:
+class Terms(Struct, frozen=True, eq=False):
     """Components of a latency, for its correction by observations.
 
     Attributes:
@@ -145,8 +147,7 @@ class Terms:
         return {name: getattr(self, name) for name in TERMS}
 
 
-@dataclass(frozen=True, eq=False)
-class Surface:
+class Surface(Struct, frozen=True, eq=False):
     """Latency, power and energy of one inference over a grid, whose shape every array has, read-only; raises CostModelError.
 
     Attributes:
@@ -187,7 +188,7 @@ class Surface:
     def __post_init__(self) -> None:
         for name in _ABSENT:
             if getattr(self, name).ndim == 0:
-                object.__setattr__(self, name, np.full(self.grid.shape, getattr(self, name)))
+                force_setattr(self, name, np.full(self.grid.shape, getattr(self, name)))
         for name in FIGURES:
             array = np.array(getattr(self, name), np.float64)
             positive = name in ("latency_ms", "power_mw", "energy_mj")
@@ -198,7 +199,7 @@ class Surface:
                     f"surface: {name} holds values that are not finite or not {'above' if positive else 'at least'} 0"
                 )
             array.setflags(write=False)
-            object.__setattr__(self, name, array)
+            force_setattr(self, name, array)
         for name, times in (self.terms.arrays if self.terms else {}).items():
             if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():
                 raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
@@ -284,10 +285,10 @@ class Surface:
                 "unmodelled": [asdict(kind) for kind in self.unmodelled],
                 "boundary": self.boundary and self.boundary.to_json(),
                 "heat": self.heat and asdict(self.heat),
-                "tails": self.tails and asdict(self.tails),
+                "tails": self.tails and to_builtins(self.tails),
                 "execution": self.execution,
                 "execution_note": self.execution_note,
-                "terms": self.terms and {name: value for name, value in vars(self.terms).items() if name not in TERMS},
+                "terms": self.terms and {name: value for name, value in asdict(self.terms).items() if name not in TERMS},
             }
         )
         try:
@@ -325,12 +326,12 @@ class Surface:
 def _tails(item: Any) -> Tails | None:
     if not item:
         return None
-    kept = (item[each.name] for each in fields(Tails))
+    kept = (item[name] for name in Tails.__struct_fields__)
     return Tails(*(Tail(tuple(map(float, one["quantiles"])), float(one["shape"]), float(one["scale"])) for one in kept))
 
 
 def _member(kind: type[T], item: Any) -> T:
-    return kind(**{each.name: item[each.name] for each in fields(kind)})
+    return kind(**{name: item[name] for name in kind.__struct_fields__})
 
 
 def _name(path: str | os.PathLike[str] | BinaryIO) -> str:

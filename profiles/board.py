@@ -7,10 +7,11 @@ A file that is ``like`` another holds only the differences; its inherited ``veri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
 
 from ..kernels.errors import GridError
 from ..kernels.grid import FrequencyGrid
@@ -106,16 +107,14 @@ _STANDS_ON = {"identity": "modules", "cpu": "policies", "gpu": "devfreq", "rails
 BOARDS_DIR = Path(__file__).with_name("boards")
 
 
-@dataclass(frozen=True)
-class CpuPolicy:
+class CpuPolicy(Struct, frozen=True):
     """One cpufreq policy: cores that share a clock."""
 
     name: Text
     cpus: tuple[Count, ...]
 
 
-@dataclass(frozen=True)
-class PowerMonitor:
+class PowerMonitor(Struct, frozen=True):
     """Power monitor: I2C address, hwmon node, shunt, channel labels, and chip."""
 
     address: Text
@@ -125,8 +124,7 @@ class PowerMonitor:
     chip: Literal["ina3221", "ina238"]
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """JetPack release, and its marks that differ from the description's."""
 
     jetpack: Text
@@ -135,8 +133,7 @@ class Release:
     marks: Mapping[Section, Mark] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PowerMode:
+class PowerMode(Struct, frozen=True):
     """One nvpmodel mode: online cores and clock caps; None if absent.
 
     ``masks`` are powered-down units (``tpc_pg_mask``), which may need a reboot.
@@ -152,8 +149,7 @@ class PowerMode:
     masks: Mapping[str, Count] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ModeSet:
+class ModeSet(Struct, frozen=True):
     """Modes of one nvpmodel configuration; a board has one per firmware."""
 
     name: str
@@ -162,8 +158,7 @@ class ModeSet:
     table: tuple[PowerMode, ...]
 
 
-@dataclass(frozen=True)
-class ChipRates:
+class ChipRates(Struct, frozen=True):
     """Datasheet work per clock cycle, for the roofline bound; memory in GiB, 0 if unknown."""
 
     flops_per_gpu_cycle: Mapping[str, NotNegative]
@@ -171,24 +166,21 @@ class ChipRates:
     dram_gib: NotNegative = 0
 
 
-@dataclass(frozen=True)
-class GpuSlice:
+class GpuSlice(Struct, frozen=True):
     """Part of a GPU that MIG gives to one application."""
 
     name: Text
     multiprocessors: Positive
 
 
-@dataclass(frozen=True)
-class GpuSlices:
+class GpuSlices(Struct, frozen=True):
     """MIG slices of a board's GPU, and its total multiprocessors."""
 
     multiprocessors: Positive
     slices: tuple[GpuSlice, ...]
 
 
-@dataclass(frozen=True)
-class BoardDescription:
+class BoardDescription(Struct, frozen=True, dict=True):
     """Checked board file; ``raw`` keeps the sections that drivers and twins read by name.
 
     Attributes:
@@ -325,27 +317,23 @@ def _whole(raw: Any, folder: Path, on_the_way: tuple[str, ...]) -> Any:
     return laid_over({**derived(below), "twin": twin, "sibling": name, "sources": []}, own)
 
 
-@dataclass(frozen=True)
-class _Cpu:
+class _Cpu(Struct, frozen=True):
     cores: Positive
     policies: tuple[CpuPolicy, ...]
     transition_ms: NotNegative
 
 
-@dataclass(frozen=True)
-class _Gpu:
+class _Gpu(Struct, frozen=True):
     devfreq: tuple[Text, ...]
     transition_ms: NotNegative
 
 
-@dataclass(frozen=True)
-class _Emc:
+class _Emc(Struct, frozen=True):
     drivers: tuple[Text, ...]
     transition_ms: NotNegative
 
 
-@dataclass(frozen=True)
-class _RailSection:
+class _RailSection(Struct, frozen=True):
     energy: tuple[Text, ...]
     total: tuple[Text, ...]
     monitors: tuple[PowerMonitor, ...]
@@ -367,15 +355,13 @@ class _RailSection:
                     raise ValueError(f"{rail} lies within {self.within[rail]} and would be counted twice")
 
 
-@dataclass(frozen=True)
-class _Modes:
+class _Modes(Struct, frozen=True):
     conf: Text
     default: Count
     table: tuple[PowerMode, ...]
 
 
-@dataclass(frozen=True)
-class _OtherAxes:
+class _OtherAxes(Struct, frozen=True):
     cpu_khz: tuple[int, ...] | None = None
     gpu_hz: tuple[int, ...] | None = None
     emc_hz: tuple[int, ...] | None = None
@@ -384,8 +370,7 @@ class _OtherAxes:
         return FrequencyGrid(self.cpu_khz or grid.cpu_khz, self.gpu_hz or grid.gpu_hz, self.emc_hz or grid.emc_hz)
 
 
-@dataclass(frozen=True)
-class _BoardFile:
+class _BoardFile(Struct, frozen=True):
     name: Text
     title: Text
     soc: Text

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from ..kernels.errors import KernelsError
 from ..kernels.grid import FrequencyGrid
@@ -39,8 +40,7 @@ class MeasuredDevice(Protocol):
     def own_memory(self) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Struct, frozen=True):
     """Device without a board description.
 
     Attributes:

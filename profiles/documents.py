@@ -7,13 +7,13 @@ After msgspec's refusal, members are tried one by one: its messages lack mapping
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
+from msgspec.structs import fields
 
 if TYPE_CHECKING:  # loaded on use: workers read no YAML
     import yaml
@@ -170,7 +170,7 @@ def convert(raw: Any, kind: type[T], *, exact: bool = False) -> T:
 
 def unknown_members(raw: Any, kind: Any) -> Iterator[tuple[Place, tuple[str, ...]]]:
     plain = _plain(kind)
-    if _is_record(plain) and isinstance(raw, Mapping):
+    if is_record(plain) and isinstance(raw, Mapping):
         known = tuple(_members(plain))
         yield from (((name,), known) for name in raw if name not in known)
     for key, value, inner in _parts(raw, kind):
@@ -224,7 +224,7 @@ def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
 
 def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationError) -> Iterator[DocumentError]:
     found = []
-    if isinstance(raw, Mapping) and _is_record(_plain(kind)):
+    if isinstance(raw, Mapping) and is_record(_plain(kind)):
         for name in raw:
             if not isinstance(name, str):
                 found.append(
@@ -252,7 +252,7 @@ def _refusal(raw: Any, kind: Any) -> msgspec.ValidationError | None:
 def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
     kind = _plain(kind)
     inner = () if get_origin(kind) is Literal else get_args(kind)
-    if isinstance(raw, Mapping) and _is_record(kind):
+    if isinstance(raw, Mapping) and is_record(kind):
         yield from ((name, raw[name], of) for name, of in _members(kind).items() if name in raw)
     elif isinstance(raw, Mapping) and len(inner) == 2 and inner[-1] is not ...:
         for key, value in raw.items():
@@ -263,18 +263,17 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _required(kind: Any) -> Iterator[tuple[str, Any]]:
-    bare = (field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
-    yield from ((name, _members(kind)[name]) for name in bare)
+    yield from ((field.name, _members(kind)[field.name]) for field in fields(kind) if field.required)
 
 
-def _is_record(kind: Any) -> bool:
-    return is_dataclass(kind)
+def is_record(kind: Any) -> bool:
+    """True for a type with named members."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 @lru_cache(maxsize=64)
 def _members(kind: Any) -> Mapping[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    return {field.name: field.type for field in fields(kind)}
 
 
 def _plain(kind: Any) -> Any:
@@ -289,14 +288,13 @@ def _plain(kind: Any) -> Any:
 def expected(kind: Any) -> str:
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(expected(each) for each in get_args(kind) if each is not NoneType)
-    for note in getattr(kind, "__metadata__", ()):
-        if isinstance(note, msgspec.Meta) and note.description:
-            return note.description
-    kind = _plain(kind)
+    if get_origin(kind) is Annotated:
+        notes = (note.description for note in kind.__metadata__ if isinstance(note, msgspec.Meta) and note.description)
+        return next(notes, None) or expected(get_args(kind)[0])
     if get_origin(kind) is Literal:
         *names, last = map(str, get_args(kind))
         return f"{', '.join(names)} or {last}" if names else last
-    if _is_record(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
+    if is_record(kind) or (isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)):
         return "a mapping"
     inner = get_args(kind)
     return _WORDS.get(kind) or (f"a list of {len(inner)}" if len(inner) > 1 and inner[-1] is not ... else "a list")

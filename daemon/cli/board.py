@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...kernels.units import AXES, CLOCKS, mhz, mhz_text
 from ...profiles.board import MARKS, SECTIONS, BoardDescription, load_board

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..errors import DaemonError, NoDaemon
 from ..wire.client import Client
@@ -26,8 +27,7 @@ class ChildError(DaemonError):
     exit_code = 5
 
 
-@dataclass
-class Child:
+class Child(Struct):
     name: str
     popen: subprocess.Popen[bytes]
     log: Path

@@ -12,16 +12,17 @@ from __future__ import annotations
 import argparse
 import grp
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
+
+from msgspec.structs import fields
 
 from ...kernels.stored_files import replacing
 from ...kernels.text import printable, valid_instead
 from ...kernels.units import AXES
 from ...profiles.board import list_boards, load_board
 from ...profiles.bundle.finding import resolve_bundle
-from ...profiles.documents import Place, dotted, expected
+from ...profiles.documents import Place, dotted, expected, is_record
 from ...profiles.errors import ProfilesError
 from ...profiles.timing import SystemClock
 from .. import arguments
@@ -46,11 +47,11 @@ def template() -> str:
 
 
 def _lines(members: Any, indent: str) -> Iterator[str]:
-    hints = get_type_hints(type(members), include_extras=True)
     for field in fields(members):
-        value, valid = getattr(members, field.name), expected(hints[field.name])
-        remark = f"{valid}: {field.metadata['help']}" if "help" in field.metadata else valid
-        if is_dataclass(value):
+        value, valid = getattr(members, field.name), expected(field.type)
+        notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
+        remark = ": ".join([valid, *(note.title for note in notes if note.title)])
+        if is_record(type(value)):
             yield _line(f"{indent}{field.name}:", remark.removeprefix("a mapping: "))
             yield from _lines(value, f"{indent}  ")
         else:
@@ -210,7 +211,7 @@ def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remar
 def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:
     for field in fields(members):
         value = getattr(members, field.name)
-        if is_dataclass(value):
+        if is_record(type(value)):
             yield from _values(value, (*at, field.name))
         else:
             yield (*at, field.name), sorted(value) if isinstance(value, frozenset) else value

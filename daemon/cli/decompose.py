@@ -45,9 +45,10 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...kernels.cost.board import KernelModel
 from ...kernels.cost.features import can_be_modelled

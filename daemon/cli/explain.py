@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...kernels.cost.explain import ClockStep, Explanation, KernelPart, explain
 from ...kernels.engine.program import LayerTimes

@@ -7,9 +7,10 @@ import argparse
 import json
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
 
 from ...kernels.budget import Account, Budget
 from ...kernels.cost.board import BoardCost

@@ -7,8 +7,9 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...kernels.units import CLOCKS, mhz_text
 from ...profiles.board import ModeSet, PowerMode

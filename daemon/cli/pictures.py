@@ -7,12 +7,12 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration
@@ -249,8 +249,7 @@ def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, ti
     return axes
 
 
-@dataclass(frozen=True, eq=False)
-class _PictureContent:
+class _PictureContent(Struct, frozen=True, eq=False):
     surface: Surface
     figures: TargetFigures
     low: TargetFigures

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ...kernels.inputs import parse_input
 from ...kernels.text import printable
@@ -20,8 +21,7 @@ from . import output
 _MOST = 16
 
 
-@dataclass(frozen=True)
-class BatchPlan:
+class BatchPlan(Struct, frozen=True):
     size: int
     chosen: Plan | None
     refusal: str = ""

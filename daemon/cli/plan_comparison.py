@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
@@ -17,8 +19,7 @@ from . import output
 _NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
 
 
-@dataclass(frozen=True)
-class SettingRow:
+class SettingRow(Struct, frozen=True):
     """One setting of the board, with energy per frame and mean power over the period if there is a rate."""
 
     name: str

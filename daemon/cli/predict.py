@@ -21,10 +21,10 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from ...kernels.grid import FrequencyConfiguration, governed
 from ...kernels.network import Network

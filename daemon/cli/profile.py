@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from ...profiles.bundle.bundle import bundle_bytes, read_manifest
 from ...profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
 from ...profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
@@ -152,7 +154,7 @@ def _carried(manifest: Manifest) -> list[str]:
     carried = manifest.carried
     if carried is None:
         return []
-    factors = ", ".join(f"{name} {value:.2f}" for name, value in vars(carried.factors).items())
+    factors = ", ".join(f"{name} {value:.2f}" for name, value in asdict(carried.factors).items())
     seen = f"{carried.observations} observations of {len(carried.networks)} networks"
     return [f"  carried from  {carried.profile} (board {carried.board}), by {seen}: {factors}"]
 

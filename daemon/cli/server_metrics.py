@@ -12,9 +12,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from ...kernels.execution import Phase
 from ..errors import UsageError
@@ -26,8 +27,7 @@ _FRAMES = 64  # reported at once, all of the mean latency
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[^\n]*\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 
 
-@dataclass(frozen=True)
-class RequestCounters:
+class RequestCounters(Struct, frozen=True):
     """Counters of finished work and of its time, in units of ``unit_ms``; ``phase`` is None for inferences."""
 
     server: str

@@ -17,8 +17,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ... import __version__
 from ...kernels.errors import KernelsError
@@ -91,8 +92,7 @@ MOVED = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """A command with verbs; ``moved`` has former verbs and their present words."""
 
     name: str

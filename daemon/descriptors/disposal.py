@@ -15,16 +15,16 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from .children import ChildReaper, start_child
 from .holder import SIZE
 
 
-@dataclass(frozen=True)
-class DescriptorGrant:
+class DescriptorGrant(Struct, frozen=True):
     """Bytes with a client's descriptor, for a child to receive, as closing it here could block; exactly ``size`` bytes."""
 
     sock: socket.socket
@@ -90,8 +90,7 @@ class Disposal:
             end.add_done_callback(self._ends.discard)
 
 
-@dataclass(frozen=True)
-class _DisposalRequest:
+class _DisposalRequest(Struct, frozen=True):
     sock: socket.socket
     size: int = 0
     done: asyncio.Future[int] | None = None

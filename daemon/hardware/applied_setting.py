@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from ...kernels.grid import FrequencyConfiguration
 from .axes import TITLES, megahertz, title
@@ -19,8 +20,7 @@ class ClockLevel(NamedTuple):
     effective: int
 
 
-@dataclass(frozen=True)
-class AppliedSetting:
+class AppliedSetting(Struct, frozen=True):
     """Outcome of a request.
 
     Attributes:

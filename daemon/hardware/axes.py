@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.units import mhz_text
 from ...profiles.board import BoardDescription
 from ..errors import HardwareBusy, HardwareRefused
 from .clocks import cpu, emc, gpu
-from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain
-from .clocks.driver import Driver
+from .clocks.driver import Clusters, Driver
 from .files import Files
 
 
@@ -45,8 +45,7 @@ def megahertz(axis: str, level: int | None) -> str:
     return f"{mhz_text(axis, level)} MHz"
 
 
-@dataclass(frozen=True)
-class FixedAxis:
+class FixedAxis(Struct, frozen=True):
     """A clock that cannot be controlled; with ``waits``, a request waits for files that appear with the unit's first use."""
 
     level: int

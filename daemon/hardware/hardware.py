@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.text import valid_instead
@@ -19,15 +20,23 @@ from .applied_setting import AppliedSetting, outcome
 from .axes import TITLES, Axes, megahertz, title
 from .baseline import BaselineKeeper, RestoreReport
 from .baseline.record import Marker
-from .caps import Cap, find_caps
 from .clocks import gpu
-from .clocks.clusters import Clusters
 from .clocks.domain import ClockDomain, Write
-from .clocks.driver import OthersValue, Reading, effective
+from .clocks.driver import Clusters, OthersValue, Reading, effective
 from .clocks.emc import EmcClock
 from .files import Files
 from .identity import BoardIdentity, described_boards, identify, read_identity
-from .offered_levels import OfferedLevels, fixed_level, fixed_levels, mode_limits, moved_limits, offered_levels_of, read_offered
+from .offered_levels import (
+    Cap,
+    OfferedLevels,
+    find_caps,
+    fixed_level,
+    fixed_levels,
+    mode_limits,
+    moved_limits,
+    offered_levels_of,
+    read_offered,
+)
 from .power_modes import RunningModes
 from .sensors.engines import EngineClocks
 from .sensors.hwmon import Fan, read_fan

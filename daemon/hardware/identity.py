@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...profiles.board import BOARDS_DIR, BoardDescription, list_boards, load_board
 from ...profiles.timing import Clock
@@ -41,8 +43,7 @@ JETPACK_BY_L4T = {
 }
 
 
-@dataclass(frozen=True)
-class BoardIdentity:
+class BoardIdentity(Struct, frozen=True):
     model: str
     compatible: tuple[str, ...]
     l4t: str

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...profiles.board import PowerMode
 from ..errors import HardwareBusy, HardwareRefused
@@ -56,8 +57,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_DYING_S)
 
 
-@dataclass(frozen=True)
-class ModeSwitch:
+class ModeSwitch(Struct, frozen=True):
     requested: str
     active: str
     needs_reboot: bool

@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ...kernels.grid import FrequencyGrid
 from ...profiles.board import BoardDescription, PowerMode
 from ..errors import DaemonError
-from .axes import TITLES, Axes, megahertz, title
+from .axes import TITLES, Axes, FixedAxis, megahertz, title
 from .clocks.driver import Driver, OthersValue
 from .files import Files
 from .power_modes import bound_levels
 
 
-@dataclass(frozen=True)
-class OfferedLevels:
+class OfferedLevels(Struct, frozen=True):
     """Levels that the board offers, read once for one change; one for an axis that cannot be controlled.
 
     Attributes:
@@ -123,3 +123,26 @@ def _limits(files: Files, driver: Driver) -> Iterator[tuple[int, int]]:
             low, high = files.find_int(domain.low), files.find_int(domain.high)
             if low is not None and high is not None:
                 yield low, high
+
+
+class Cap(Struct, frozen=True):
+    """Limit of a clock: the system's table, the power mode, or another program."""
+
+    axis: str
+    level: int
+    reason: str
+
+
+def find_caps(offered: OfferedLevels, description: BoardDescription, fixed: Mapping[str, FixedAxis]) -> Iterator[Cap]:
+    for axis in TITLES:
+        if axis in fixed:
+            yield Cap(axis, fixed[axis].level, fixed[axis].reason)
+            continue
+        described, table, mode = getattr(description.grid, axis)[-1], offered.tables[axis], offered.mode
+        if table[-1] < described and not description.like:
+            yield Cap(axis, table[-1], "the running system's table of frequencies ends there, by its firmware or device tree")
+        allowed = mode_limits(axis, table, mode)[1]
+        if mode is not None and allowed < table[-1]:
+            yield Cap(axis, allowed, f"power mode {mode.id} {mode.name}")
+        if offered.grid.levels(axis)[-1] < allowed:
+            yield Cap(axis, offered.grid.levels(axis)[-1], "the clock's upper limit, set by a person, a service or heat")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
@@ -26,8 +28,7 @@ _LEAST = 3
 Side: TypeAlias = Literal["impossible", "fast", "slow"]
 
 
-@dataclass(frozen=True)
-class CredibleRange:
+class CredibleRange(Struct, frozen=True):
     least_ms: float = SHORTEST_MS
     predicted_ms: float | None = None
     slow: bool = True
@@ -63,8 +64,7 @@ def credible(
     return CredibleRange(least_ms, float(surface.latency_ms[place]), alone)
 
 
-@dataclass(frozen=True)
-class IgnoredFrames:
+class IgnoredFrames(Struct, frozen=True):
     """Frames of a lease that do not count; ``bound_ms`` is the roofline or the prediction."""
 
     side: Side

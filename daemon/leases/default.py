@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...kernels.errors import GridError
 from ...kernels.grid import governed, parse_configuration
@@ -21,8 +22,7 @@ def operator() -> Holder:
     return Holder("default", os.getpid(), 0, DEFAULT_APP, yields=True)
 
 
-@dataclass(frozen=True)
-class DefaultClocks:
+class DefaultClocks(Struct, frozen=True):
     """Planner of the default lease: ``max``, ``min``, or ``CPU,GPU,EMC`` of numbers and these words; empty for governors."""
 
     text: str

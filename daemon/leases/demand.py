@@ -11,8 +11,9 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from ...profiles.board import BoardDescription
 from ..hardware.clocks.cpu import POLICIES
@@ -27,8 +28,7 @@ _MOST_PROCESSES = 64
 _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
-@dataclass(frozen=True)
-class LoadCounters:
+class LoadCounters(Struct, frozen=True):
     """Counters at one moment.
 
     Attributes:
@@ -147,23 +147,20 @@ class BoardActivity(Protocol):
     def gpu_load(self) -> float | None: ...
 
 
-@dataclass(frozen=True)
-class LeaseProcesses:
+class LeaseProcesses(Struct, frozen=True):
     """Lease processes; ``paced`` if they do not use the memory for at least half of the time."""
 
     pids: frozenset[int] = frozenset()
     paced: bool = False
 
 
-@dataclass(frozen=True)
-class _DemandSample:
+class _DemandSample(Struct, frozen=True):
     time_s: float
     leased: LeaseProcesses
     counters: LoadCounters
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(Struct, frozen=True):
     time_s: float
     used_khz: Mapping[str, float]
     waited: Mapping[str, float]

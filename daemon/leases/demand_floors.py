@@ -9,10 +9,9 @@ clients (cameras, displays) come first only up to a part of the bandwidth.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from ...kernels.grid import FrequencyGrid
 from ...kernels.units import mhz, mhz_text
@@ -22,8 +21,7 @@ Share: TypeAlias = Annotated[float, Meta(gt=0, le=1, description="a number above
 _TITLES = {"cpu_khz": "CPU clock", "emc_hz": "memory clock"}
 
 
-@dataclass(frozen=True)
-class FloorRules:
+class FloorRules(Struct, frozen=True):
     """Share of a clock that other work may fill; ``pressure`` is the least added wait that counts."""
 
     cpu_share: Share = 0.7
@@ -32,8 +30,7 @@ class FloorRules:
     hold_s: Annotated[float, Meta(gt=0, le=3600, description="a number above 0, at most 3600")] = 10.0
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """Demand of work outside the leases.
 
     Attributes:
@@ -50,8 +47,7 @@ class Demand:
     held_hz: int = 0
 
 
-@dataclass(frozen=True)
-class Floor:
+class Floor(Struct, frozen=True):
     """Lower bound of ``cpu_khz``, ``emc_hz`` or a cpufreq policy, in the clock's unit."""
 
     clock: str
@@ -59,8 +55,7 @@ class Floor:
     reason: str
 
 
-@dataclass(frozen=True)
-class Floors:
+class Floors(Struct, frozen=True):
     floors: tuple[Floor, ...] = ()
 
     def least(self, clock: str) -> int:

@@ -8,7 +8,8 @@ in standby has the clocks of standby.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..planning.lease_plan import LeasePlan
 from .budgets.budget_scaling import BudgetScaling

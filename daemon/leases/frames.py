@@ -11,10 +11,11 @@ import math
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from ...kernels.grid import FrequencyConfiguration
 from ..hardware.sensors.sampled import TimedValue
@@ -48,8 +49,7 @@ class _PowerReading(NamedTuple):
     die_c: float | None
 
 
-@dataclass
-class _FrameGroup:
+class _FrameGroup(Struct):
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_TYPICAL_OF))
     powers: deque[_PowerReading] = field(default_factory=lambda: deque(maxlen=_POWERS_KEPT))
     frames: int = 0

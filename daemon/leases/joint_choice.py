@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ...kernels.errors import GridError
@@ -54,8 +55,7 @@ def responses_of(works: Sequence[GpuLoad], alone: NDArray[np.float64]) -> NDArra
     return np.concatenate(parts, axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Processes:
+class _Processes(Struct, frozen=True, eq=False):
     """Processes of some applications.
 
     Attributes:
@@ -124,8 +124,7 @@ def _bounded(processes: _Processes, alone: NDArray[np.float64]) -> NDArray[np.fl
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class JointPrediction:
+class JointPrediction(Struct, frozen=True, eq=False):
     """Power and energy of several applications, over the grid.
 
     Energy is that of all while those without a rate make one frame each; per second if all have a rate.
@@ -204,8 +203,7 @@ STEPS = (0.8, 0.95, 0.99, 0.999)
 """Substitutes for too many different confidences, each rounded up; the highest is the highest requested."""
 
 
-@dataclass(frozen=True)
-class JointChoice:
+class JointChoice(Struct, frozen=True):
     configuration: FrequencyConfiguration
     attained: bool
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...kernels.grid import FrequencyConfiguration
 from ..errors import LeaseEnded, LimitReached, NotPermitted, UsageError
@@ -18,8 +20,7 @@ from .frames import FrameLog
 _ENDED_KEPT = 256
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Owner of a lease; if it ``yields``, its leases count only while no other is held."""
 
     connection: Hashable
@@ -30,8 +31,7 @@ class Holder:
     standby: bool = True
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """One lease; ``since_s`` is on the caller's monotonic clock."""
 
     id: str
@@ -39,15 +39,14 @@ class Lease:
     plan: LeasePlan
     reason: str
     since_s: float
-    frames: FrameLog = field(default_factory=FrameLog, compare=False)
+    frames: FrameLog = field(default_factory=FrameLog)
 
     @property
     def label(self) -> str:
         return f"lease {self.id} of {self.holder.app}"
 
 
-@dataclass(frozen=True)
-class LeaseLimits:
+class LeaseLimits(Struct, frozen=True):
     """Limits on leases; root has none of its own, and ``for_root`` of all, at most an eighth, are kept for it."""
 
     total: int = 64

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 JUDGED = 8
 """Number of last frames judged."""
@@ -19,8 +21,7 @@ _BEFORE = 5
 _OF_LOAD = 0.5
 
 
-@dataclass(frozen=True)
-class MissedTarget:
+class MissedTarget(Struct, frozen=True):
     target: str
     limit_ms: float
     observed_ms: float

@@ -8,8 +8,10 @@ one configuration then keeps all deadlines at the least energy, at or above the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from .joint_choice import JointChoice
 
 
-@dataclass(frozen=True)
-class SharedLatency:
+class SharedLatency(Struct, frozen=True):
     """Latency of a lease's frames on a shared GPU, including the wait for a frame of each other lease."""
 
     leases: tuple[str, ...]

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config import IdleRules
 from .lease import Lease
@@ -20,8 +22,7 @@ _QUIET, _BUSY = 0.1, 0.5
 _PERIODS = 3
 
 
-@dataclass(frozen=True)
-class StandbyState:
+class StandbyState(Struct, frozen=True):
     """Standby of one lease so far; ``back_ms`` is the total time to set the clocks afterwards."""
 
     since_s: float | None = None

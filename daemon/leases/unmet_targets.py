@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..hardware.applied_setting import AppliedSetting
 from ..system.journal import TROUBLE, RepeatedLog, fields
@@ -14,8 +15,7 @@ from .lease import Lease, about, raised_by
 from .sharing import Arbiter, SharedLatency
 
 
-@dataclass(frozen=True)
-class UnmetTarget:
+class UnmetTarget(Struct, frozen=True):
     target: str
     reason: str
     leases: tuple[str, ...] = ()

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.correction.correct import correct, information
@@ -37,8 +37,7 @@ _STEP = 0.5
 _MOST_CERTAIN = 1 - 1e-9
 
 
-@dataclass(frozen=True)
-class ExplorationStep:
+class ExplorationStep(Struct, frozen=True):
     """Next configuration and reason; ``exploring`` for a trial, False for the final plan."""
 
     configuration: FrequencyConfiguration

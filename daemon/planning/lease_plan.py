@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...kernels.errors import GridError
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Surface
+from ...kernels.values import PartlyCompared
 from ..errors import TargetNotAttainable
 from .limits import BoardConstraints, Limits
 from .plan import Caveats, Plan, PlannedOption, Planning, longest_ms, requirements
 from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    from ...kernels.lazy import numpy as np
 
 SAFE = 0.99
 """Probability of keeping the target with which an unpredicted program may try a configuration."""
@@ -28,8 +34,7 @@ def is_known(surface: Surface) -> bool:
     return surface.terms is None or not surface.terms.unpredicted
 
 
-@dataclass(frozen=True, eq=False)
-class GpuLoad:
+class GpuLoad(Struct, frozen=True, eq=False):
     """GPU load of one application; ``fps`` is None for back to back, ``limit_ms`` for any time.
 
     ``frugal`` is True if it prefers the least energy within the limit.
@@ -59,8 +64,7 @@ class Planner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class LeasePlan:
+class LeasePlan(PartlyCompared, frozen=True):
     """Configuration planned for a lease, and the request behind it.
 
     Attributes:
@@ -73,17 +77,18 @@ class LeasePlan:
         governed: axes left to governors; given as their lowest levels.
     """
 
+    _ignored = frozenset({"chosen", "planner"})
     configuration: FrequencyConfiguration
     request: PlanRequest | None = None
     constraints: BoardConstraints = field(default_factory=BoardConstraints)
-    chosen: Plan | None = field(default=None, compare=False)
-    planner: Planner | None = field(default=None, compare=False)
     limits: Limits | None = None
     unmet: str = ""
     idle: bool = False
     firm: bool = False
     governed: frozenset[str] = frozenset()
     parked: bool = False
+    chosen: Plan | None = None
+    planner: Planner | None = None
 
     @property
     def target(self) -> str:
@@ -158,8 +163,7 @@ class LeasePlan:
         return self.request if self.request is not None and is_known(self.request.surface) else None
 
 
-@dataclass(frozen=True)
-class PlanRequest:
+class PlanRequest(Struct, frozen=True):
     """A network, a target and conditions; plans leases (:class:`Planner`)."""
 
     plans: Planning
@@ -178,7 +182,7 @@ class PlanRequest:
             if limits.demand:
                 raise TargetNotAttainable(f"{error}; {'; '.join(limits.demand)}") from error
             raise
-        return LeasePlan(chosen.configuration, self, self.constraints, chosen, self, limits)
+        return LeasePlan(chosen.configuration, self, self.constraints, limits, chosen=chosen, planner=self)
 
     def closest(self, limits: Limits) -> LeasePlan:
         figures = self.plans.outlook(self.surface, self.fps, self.confidence)
@@ -200,7 +204,7 @@ class PlanRequest:
         return replace(self.at(configuration, limits, ClosestPlanner(self)), unmet=unmet)
 
     def at(self, configuration: FrequencyConfiguration, limits: Limits, planner: Planner) -> LeasePlan:
-        return LeasePlan(configuration, self, self.constraints, None, planner, limits)
+        return LeasePlan(configuration, self, self.constraints, limits, planner=planner)
 
     def option(self, configuration: FrequencyConfiguration) -> PlannedOption:
         figures = self.surface.at(configuration)
@@ -240,16 +244,14 @@ class PlanRequest:
         return None
 
 
-@dataclass(frozen=True)
-class ClosestPlanner:
+class ClosestPlanner(Struct, frozen=True):
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:
         return self.request.closest(limits)
 
 
-@dataclass(frozen=True)
-class TrialPlanner:
+class TrialPlanner(Struct, frozen=True):
     trial: LeasePlan
     limits: object
     otherwise: Planner

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
 from ...kernels.units import AXES, CLOCKS, mhz_text
+from ...kernels.values import PartlyCompared
 from ...profiles.documents import Positive
 from ..errors import UsageError
 from ..leases.demand_floors import Floors
@@ -24,8 +27,7 @@ CEILINGS_C = (20.0, 110.0)
 BATTERIES_WH = (0.1, 100_000.0)
 
 
-@dataclass(frozen=True)
-class BoardConstraints:
+class BoardConstraints(Struct, frozen=True):
     """Constraints on the whole board; raises UsageError.
 
     Attributes:
@@ -62,8 +64,7 @@ def heeded(asking: Sequence[LeaseConstraints], operators: Collection[int]) -> tu
     return tuple(one for one in asking if one.uid in operators or users <= {one.uid})
 
 
-@dataclass(frozen=True)
-class PowerBudget:
+class PowerBudget(Struct, frozen=True):
     power_mw: float
     reason: str
 
@@ -81,8 +82,7 @@ TIE = 1e-3
 """Relative difference of a target's objective below which configurations are equal, and the lowest clocks win."""
 
 
-@dataclass(frozen=True)
-class ClockBounds:
+class ClockBounds(Struct, frozen=True):
     min: Positive | None = None
     max: Positive | None = None
 
@@ -100,11 +100,10 @@ class ClockBounds:
         return self.inside(levels) or tuple(below[-1:]) or tuple(levels[:1])
 
 
-@dataclass(frozen=True)
-class ClockLimits:
-    cpu_khz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "CPU clock, in kHz"})
-    gpu_hz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "GPU clock, in Hz"})
-    emc_hz: ClockBounds = field(default_factory=ClockBounds, metadata={"help": "memory clock, in Hz"})
+class ClockLimits(Struct, frozen=True):
+    cpu_khz: Annotated[ClockBounds, Meta(title="CPU clock, in kHz")] = ClockBounds()
+    gpu_hz: Annotated[ClockBounds, Meta(title="GPU clock, in Hz")] = ClockBounds()
+    emc_hz: Annotated[ClockBounds, Meta(title="memory clock, in Hz")] = ClockBounds()
 
     def allowed(self, clock: str, levels: Sequence[int]) -> tuple[int, ...]:
         bounds: ClockBounds = getattr(self, clock if clock in CLOCKS else "cpu_khz")
@@ -119,23 +118,23 @@ class ClockLimits:
             axis = clock if clock in CLOCKS else "cpu_khz"
             bounds: ClockBounds = getattr(self, axis)
             if not bounds.inside(offered):
-                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in vars(bounds).items() if end is not None)
+                ends = (f"{name} {mhz_text(axis, end)} MHz" for name, end in asdict(bounds).items() if end is not None)
                 (taken,) = bounds.allowed(offered)
                 whose = CLOCKS[axis] if axis == clock else f"CPU ({clock})"
                 none = f"limits.{axis}: no {whose} frequency that this board offers fits {' and '.join(ends)}"
                 yield f"{none}; {mhz_text(axis, taken)} MHz is set instead"
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(PartlyCompared, frozen=True):
     """Limits of a plan besides its target: range of each clock, mean power of the board, and reasons of other work's floors."""
 
+    _ignored = frozenset({"demand"})
     cpu_khz: tuple[int, int] | None = None
     gpu_hz: tuple[int, int] | None = None
     emc_hz: tuple[int, int] | None = None
     power_mw: float | None = None
     because: str = ""
-    demand: tuple[str, ...] = field(default=(), compare=False)
+    demand: tuple[str, ...] = ()
 
     @classmethod
     def within(cls, ranges: Mapping[str, tuple[int, int]]) -> Limits:

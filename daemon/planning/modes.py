@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ...kernels.surface import Surface
@@ -32,8 +33,7 @@ GIB = 1 << 30
 A100_SLICES: Mapping[str, int] = {"1g.5gb": 5, "2g.10gb": 10, "3g.20gb": 20, "7g.40gb": 40}
 
 
-@dataclass(frozen=True)
-class ModeChoice:
+class ModeChoice(Struct, frozen=True):
     """A power mode, or a slice of the GPU in one, and a network's figures at its highest clocks.
 
     Attributes:
@@ -153,8 +153,7 @@ def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> It
             yield f"{mode.name}, MIG {one.name}", one.multiprocessors / board.mig.multiprocessors
 
 
-@dataclass(frozen=True)
-class ModeProposal:
+class ModeProposal(Struct, frozen=True):
     """A better power mode; ``gain`` is None if the mode in force misses the target."""
 
     mode: PowerMode

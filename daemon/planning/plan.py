@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...kernels.boundary import Boundary
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -18,6 +17,12 @@ from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..errors import InputError, TargetNotAttainable
 from .limits import TIE, Limits, lowest_clocks
 from .targets import FIGURE_NAMES, Target, TargetBound, TargetFigures, check_confidence, check_rate, parse_target
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    from ...kernels.lazy import numpy as np
 
 __all__ = ["Alternative", "Caveats", "Plan", "PlannedOption", "plan"]
 
@@ -46,7 +51,7 @@ def outlook(surface: Surface, fps: float | None, confidence: float | None = None
         cautious = surface.quantile(confidence)
         factor = cautious.energy_mj / surface.energy_mj
         expected = TargetFigures(cautious.latency_ms, expected.power_mw * factor, expected.energy_mj * factor)
-    if not all(figure.min() > 1 / _MOST and figure.max() < _MOST for figure in vars(expected).values()):
+    if not all(figure.min() > 1 / _MOST and figure.max() < _MOST for figure in asdict(expected).values()):
         raise InputError("surface: figures are out of all proportion; nothing can be planned or told from them")
     return expected
 
@@ -81,8 +86,7 @@ _OUTLOOKS_KEPT = 16
 MUCH_GUESSED = 0.1
 
 
-@dataclass(frozen=True)
-class Caveats:
+class Caveats(Struct, frozen=True):
     method: str = ""
     guessed: tuple[Guess, ...] = ()
     boundary: Boundary | None = None
@@ -102,8 +106,7 @@ class Caveats:
         }
 
 
-@dataclass(frozen=True)
-class PlannedOption:
+class PlannedOption(Struct, frozen=True):
     """A configuration and its prediction.
 
     Attributes:
@@ -124,12 +127,14 @@ class PlannedOption:
     temperature_c: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        data = {"configuration": self.configuration._asdict(), **{k: v for k, v in vars(self).items() if k != "configuration"}}
+        data = {
+            "configuration": self.configuration._asdict(),
+            **{k: v for k, v in asdict(self).items() if k != "configuration"},
+        }
         return {name: value for name, value in data.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """A neighbour of the choice, one clock one step away, and the reason against it."""
 
     step: str
@@ -137,8 +142,7 @@ class Alternative:
     verdict: str
 
 
-@dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Struct, frozen=True):
     """One configuration and the reasons.
 
     Attributes:

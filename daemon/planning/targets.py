@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets of plans: one class per kind, with its limit and its preference.
 
-Every concrete class derived from :class:`Target`, in any module, is parsed and listed. Loads the standard library only.
+Every concrete class derived from :class:`Target`, in any module, is parsed and listed. Loads no NumPy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
 
 from ...kernels.text import closest_match
 from ..errors import UsageError
@@ -61,8 +63,7 @@ _WITH_UNIT = re.compile(r"(?P<number>(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0
 HOURS_RANGE = (0.01, 10_000)
 
 
-@dataclass(frozen=True, eq=False)
-class TargetFigures:
+class TargetFigures(Struct, frozen=True, eq=False):
     """Figures by which a target judges configurations, over the grid: of a frame with a frame rate, else of an inference."""
 
     latency_ms: NDArray[np.float64]
@@ -70,8 +71,7 @@ class TargetFigures:
     energy_mj: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class TargetBound:
+class TargetBound(Struct, frozen=True):
     figure: Figure
     limit: float
 
@@ -82,7 +82,7 @@ class TargetBound:
         return f"{value:.4g} {FIGURE_UNITS[self.figure]}"
 
 
-class TokenRate(TargetBound):
+class TokenRate(TargetBound, frozen=True):
     def __str__(self) -> str:
         return f"at least {1e3 / self.limit:g} tokens per second"
 

@@ -8,9 +8,9 @@ times its additional power. Plans are remade if the die settles at another tempe
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+from msgspec import Struct
 
 from ...kernels.surface import Surface
 from ...profiles.board import BoardDescription
@@ -18,6 +18,11 @@ from ..hardware.sensors.energy import total_mw
 from ..hardware.sensors.sensors import SensorReader
 from ..hardware.sensors.thermal import hottest_mc
 from .targets import check_rate
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from ...kernels.lazy import numpy as np
 
 OFF_C = 4.0
 """Deviation of the die temperature that counts: a tenth of the leakage, on most boards."""
@@ -32,8 +37,7 @@ _STEPS, _CLOSE_C = 50, 0.05
 _STEP_C, _STEP_MW = 1.0, 500.0
 
 
-@dataclass(frozen=True)
-class ThermalState:
+class ThermalState(Struct, frozen=True):
     """Temperature of the hottest throttling zone, power of the energy rails, and lasting rise of the die per watt."""
 
     die_c: float

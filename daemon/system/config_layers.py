@@ -6,18 +6,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ...profiles.documents import DocumentError, Place, dotted, line_of, load_yaml, repeated_members
 
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(Struct, frozen=True):
     path: Path
     line: int | None
     text: str
@@ -26,8 +26,7 @@ class Remark:
         return f"{self.path}: {self.text}" if self.line is None else f"{self.path}, line {self.line}: {self.text}"
 
 
-@dataclass(frozen=True)
-class ConfigLayer:
+class ConfigLayer(Struct, frozen=True):
     path: Path
     text: str
     raw: Any
@@ -39,8 +38,7 @@ class ConfigLayer:
         return self.remark_at(mistake.at, str(mistake))
 
 
-@dataclass(frozen=True)
-class ConfigLayers:
+class ConfigLayers(Struct, frozen=True, dict=True):
     path: Path
     layers: tuple[ConfigLayer, ...] = ()
     problems: tuple[Remark, ...] = ()

@@ -7,8 +7,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...kernels.text import printable
 from .journal import (
@@ -50,8 +52,7 @@ _CHARACTERS = 1000
 _SYSTEM = 0  # root, and the daemon itself
 
 
-@dataclass(frozen=True)
-class DecisionEntry:
+class DecisionEntry(Struct, frozen=True):
     """A decision or its cause, numbered since the daemon began; ``time_s`` is in seconds since 1970."""
 
     number: int

@@ -18,7 +18,6 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -180,7 +179,7 @@ class Client:
         ``fps``, ``confidence``, ``method``, ``execution`` and ``beside`` of :meth:`hold` are options. Raises
         TargetNotAttainable.
         """
-        request = replace(HoldRequest.of(target, options), network=_handle(network))
+        request = HoldRequest.of(target, options)._replace(network=_handle(network))
         return self._object("Plan", "plan", request.members(_OF_PLAN))
 
     def hold(
@@ -200,7 +199,7 @@ class Client:
             HardwareRefused: the board refused the setting; it is unchanged.
         """
         request = HoldRequest.of(target, options)
-        request = request if network is None else replace(request, network=_handle(network))
+        request = request if network is None else request._replace(network=_handle(network))
         return HeldLease(self, self.call("Hold", request.parameters()))
 
     def release(self, lease: HeldLease | str, *, within_s: float | None = None) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ..errors import UsageError
 from . import protocol
@@ -35,8 +34,7 @@ class HoldOptions(TypedDict, total=False):
     standby: bool
 
 
-@dataclass(frozen=True)
-class HoldRequest:
+class HoldRequest(NamedTuple):
     """Request for a lease: a target, with or without a network, or a configuration.
 
     Attributes:
@@ -79,8 +77,7 @@ class HoldRequest:
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Self:
         text = parameters.get("configuration_text")
-        members = {field.name for field in fields(cls)}
-        given = {name: value for name, value in parameters.items() if name in members and value is not None}
+        given = {name: value for name, value in parameters.items() if name in cls._fields and value is not None}
         if text is None:
             return cls(**given)
         if "configuration" in given:
@@ -92,7 +89,8 @@ class HoldRequest:
 
     def parameters(self) -> dict[str, Any]:
         """Parameters of ``Hold``, None if not given; raises UsageError."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "configuration"}
+        given = self._asdict()
+        del given["configuration"]
         from . import input_values  # the daemon only reads requests
 
         given |= input_values.clocks(self.configuration)

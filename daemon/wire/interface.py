@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from ..errors import UsageError
 from .protocol import one_line
@@ -105,8 +104,7 @@ class Decoder:
         return {**present, **objects}
 
 
-@dataclass(frozen=True, eq=False)
-class Interface:
+class Interface(Struct, frozen=True, eq=False, dict=True):
     """Methods and errors of a service; ``lists`` has texts for each ``${name}`` in descriptions."""
 
     name: str

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -151,8 +150,7 @@ class PersistentLease:
             if closed is not None:
                 closed.close()
         before = self._request
-        self._request = replace(
-            before,
+        self._request = before._replace(
             target=target or before.target,
             fps=before.fps if fps is None else fps,
             confidence=before.confidence if confidence is None else confidence,

@@ -7,21 +7,25 @@ A network stays packed as a child made it (:mod:`.packing`); only the sweeping c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.execution import Phase
 from ...kernels.grid import FrequencyGrid
-from ...kernels.heat import DIE_RANGE_C, Heat
+from ...kernels.heat import Heat
 from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
 from ...profiles.documents import Count, DocumentError, Positive, Sha256, convert, load_json
 from .framing import MESSAGE_CHARACTERS
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from ...kernels.lazy import numpy as np
 
 NAME_CHARACTERS = 256
 NETWORK_BYTES = 8 << 20
@@ -29,26 +33,14 @@ COMPRESSED_BYTES = 1 << 20
 
 # Far beyond any network and board, without overflow of products and quantiles.
 _MOST, _LEAST, _MOST_SIGMA = 1e30, 1e-30, 10.0
-FIGURE = np.dtype("<f8")
+FIGURE = "<f8"
 _ARRAYS = (*FIGURES, *TERMS)
 
-_Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 _Restriction: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
-_Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
 _Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=_MOST_SIGMA)]
 
 
-@dataclass(frozen=True)
-class BoundaryAnswer:
-    """As :class:`jetdvfs.kernels.boundary.Boundary`."""
-
-    operator: _Label
-    place: _Label
-    reason: _Label
-
-
-@dataclass(frozen=True)
-class NetworkInfo:
+class NetworkInfo(Struct, frozen=True):
     """Description of a network, as ``Network`` of the interface."""
 
     name: Annotated[str, Meta(max_length=NAME_CHARACTERS)]
@@ -57,40 +49,11 @@ class NetworkInfo:
     host_calls: Count
     kinds: Mapping[Annotated[str, Meta(max_length=1024)], Positive]
     flops: Count
-    boundary: BoundaryAnswer | None = None
+    boundary: Boundary | None = None
     phase: Phase | None = None
 
 
-@dataclass(frozen=True)
-class UnmodelledAnswer:
-    """As :class:`jetdvfs.kernels.surface.UnmodelledKind`."""
-
-    kind: Annotated[str, Meta(max_length=1024)]
-    launches: Positive
-    flops_share: _Share
-    bytes_share: _Share
-
-
-@dataclass(frozen=True)
-class GuessAnswer:
-    """As :class:`jetdvfs.kernels.surface.Guess`."""
-
-    kind: Annotated[str, Meta(max_length=1024)]
-    why: Annotated[str, Meta(max_length=1024)]
-    launches: Positive
-    time_share: _Share
-
-
-@dataclass(frozen=True)
-class HeatAnswer:
-    """As :class:`jetdvfs.kernels.heat.Heat`."""
-
-    temperature_c: Annotated[float, Meta(ge=DIE_RANGE_C[0], le=DIE_RANGE_C[1])]
-    fold_c: Annotated[float, Meta(ge=1.0, le=1e6)]
-
-
-@dataclass(frozen=True)
-class SigmaAnswer:
+class SigmaAnswer(Struct, frozen=True):
     """Sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
 
     compute_sigma: _Sigma
@@ -101,28 +64,25 @@ class SigmaAnswer:
     dynamic_sigma: _Sigma
 
 
-@dataclass(frozen=True)
-class SurfaceInfo:
+class SurfaceInfo(Struct, frozen=True):
     method: Annotated[str, Meta(max_length=32)]
-    guessed: tuple[GuessAnswer, ...] = ()
-    unmodelled: tuple[UnmodelledAnswer, ...] = ()
-    boundary: BoundaryAnswer | None = None
-    heat: HeatAnswer | None = None
+    guessed: tuple[Guess, ...] = ()
+    unmodelled: tuple[UnmodelledKind, ...] = ()
+    boundary: Boundary | None = None
+    heat: Heat | None = None
     tails: Tails | None = None
     execution: Annotated[str, Meta(max_length=32)] = "eager"
     execution_note: Annotated[str, Meta(max_length=1024)] = ""
     terms: SigmaAnswer | None = None
 
 
-@dataclass(frozen=True)
-class PreparedAnswer:
+class PreparedAnswer(Struct, frozen=True):
     """Checksums of models with damaged or missing node tables."""
 
     unusable: tuple[Sha256, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     error: Literal["", "input", "crash"] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARACTERS)] = ""
     type: Annotated[str, Meta(max_length=100)] = ""
@@ -135,7 +95,7 @@ def read_header(data: bytes) -> Answer:
 
 
 def surface_bytes(grid: FrequencyGrid) -> int:
-    return len(_ARRAYS) * prod(grid.shape) * FIGURE.itemsize
+    return len(_ARRAYS) * prod(grid.shape) * np.dtype(FIGURE).itemsize
 
 
 def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGrid, method: str) -> Surface:
@@ -153,13 +113,13 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
     return Surface(
         grid=grid,
         method=info.method,
-        guessed=tuple(Guess(**vars(guess)) for guess in info.guessed),
-        unmodelled=tuple(UnmodelledKind(**vars(kind)) for kind in info.unmodelled),
-        boundary=Boundary(**vars(info.boundary)) if info.boundary else None,
-        heat=Heat(**vars(info.heat)) if info.heat else None,
+        guessed=info.guessed,
+        unmodelled=info.unmodelled,
+        boundary=info.boundary,
+        heat=info.heat,
         tails=info.tails,
         execution=info.execution,
         execution_note=info.execution_note,
-        terms=Terms(**terms, **vars(info.terms)) if info.terms else None,
+        terms=Terms(**terms, **asdict(info.terms)) if info.terms else None,
         **figures,
     )

@@ -7,15 +7,15 @@ import json
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from ...profiles.documents import convert
 from ..errors import InputError
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """Start parameters of a child; ``accounts`` are candidates for its user and group, if root."""
 
     socket: int
@@ -30,7 +30,7 @@ class Task:
         return (self.socket, *self.outputs, *(() if self.connection is None else (self.connection,)))
 
     def to_argument(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(to_builtins(self))
 
     @classmethod
     def from_argument(cls, text: str) -> Task:
@@ -49,7 +49,7 @@ def encoded(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
 
 
 def answer(about: Any, payload: bytes, confinement: Sequence[str]) -> bytes:
-    header = {"confinement": confinement, "about": asdict(about)}
+    header = {"confinement": confinement, "about": to_builtins(about)}
     if (size := len(json.dumps(header).encode())) > HEADER_BYTES:
         raise InputError(
             f"network: its description takes {size} bytes, at most {HEADER_BYTES}: too many kinds of kernels, or long names"

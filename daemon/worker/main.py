@@ -16,10 +16,11 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import InputError
 from . import framing, sandbox
@@ -45,8 +46,7 @@ _ALLOWANCES = {
 }
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     request: dict[str, Any]
     payload: bytes
     descriptor: int

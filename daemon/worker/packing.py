@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
+from msgspec.structs import replace
 
 from ...kernels.inputs import phase_of
 from ...kernels.network import Network, TensorSpec
@@ -18,14 +18,15 @@ from .answers import (
     FIGURE,
     NAME_CHARACTERS,
     NETWORK_BYTES,
-    BoundaryAnswer,
-    GuessAnswer,
-    HeatAnswer,
     NetworkInfo,
     SigmaAnswer,
     SurfaceInfo,
-    UnmodelledAnswer,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from ...kernels.lazy import numpy as np
 
 
 def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
@@ -51,7 +52,7 @@ def packed_network(network: Network) -> tuple[NetworkInfo, bytes]:
         host_calls=len(network.calls) - len(launches),
         kinds=network.kinds,
         flops=sum(launch.flops for launch in launches),
-        boundary=BoundaryAnswer(**asdict(network.boundary)) if network.boundary else None,
+        boundary=network.boundary,
         phase=phase_of(network.inputs),
     )
     return info, payload
@@ -71,14 +72,14 @@ def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
     terms = surface.terms
     info = SurfaceInfo(
         surface.method,
-        tuple(GuessAnswer(**asdict(guess)) for guess in surface.guessed),
-        tuple(UnmodelledAnswer(**asdict(kind)) for kind in surface.unmodelled),
-        BoundaryAnswer(**asdict(surface.boundary)) if surface.boundary else None,
-        HeatAnswer(**asdict(surface.heat)) if surface.heat else None,
+        surface.guessed,
+        surface.unmodelled,
+        surface.boundary,
+        surface.heat,
         surface.tails,
         surface.execution,
         surface.execution_note,
-        SigmaAnswer(**{each.name: getattr(terms, each.name) for each in fields(SigmaAnswer)}) if terms else None,
+        SigmaAnswer(**{name: getattr(terms, name) for name in SigmaAnswer.__struct_fields__}) if terms else None,
     )
     arrays = [getattr(surface, name) for name in FIGURES]
     arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]

@@ -9,8 +9,9 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from . import landlock, seccomp
 from .user_pool import first_free
@@ -19,8 +20,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 
 
-@dataclass(frozen=True)
-class ResourceLimits:
+class ResourceLimits(Struct, frozen=True):
     memory_bytes: int
     cpu_s: int
     file_bytes: int = 0

@@ -15,20 +15,19 @@ import os
 import platform
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class NoneOfBits:
+
+class NoneOfBits(Struct, frozen=True):
     """Allowed if an argument has none of these bits."""
 
     argument: int
     unset: int
 
 
-@dataclass(frozen=True)
-class OneOfValues:
+class OneOfValues(Struct, frozen=True):
     """Allowed if an argument is one of these values."""
 
     argument: int

@@ -16,9 +16,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ...kernels.errors import KernelsError
 from ...kernels.execution import NO_OVERHEAD, FrameOverhead
@@ -48,8 +50,7 @@ class WorkerFailed(TransientError):
     exit_code = 3
 
 
-@dataclass(frozen=True)
-class WorkerSettings:
+class WorkerSettings(Struct, frozen=True):
     """Number, times and threads of children.
 
     A sweep takes every processor of this process, up to ``threads``. Children are nice, to let applications go first.

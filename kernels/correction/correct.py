@@ -9,9 +9,10 @@ average Bayesian predictive distributions), and by their certainty. So a partly 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
@@ -96,8 +97,7 @@ def _averaged(predicted: CorrectionResult, alone: CorrectionResult) -> Corrected
     return CorrectedSurface(together, told)
 
 
-@dataclass(frozen=True, eq=False)
-class _Average:
+class _Average(Struct, frozen=True, eq=False):
     """Average of the prediction's and the fit's figure; ``counts`` is the mean weight of the prediction."""
 
     counts: float

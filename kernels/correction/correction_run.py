@@ -8,11 +8,12 @@ show, and vanishes away from them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..surface import Surface, Terms
@@ -44,8 +45,7 @@ _ALL_TIMES = LATENCY_UNKNOWNS.index("all")
 _NO_RESIDUAL = 1e-4  # if only rates are learned
 
 
-@dataclass(frozen=True)
-class ObservedFigure:
+class ObservedFigure(Struct, frozen=True):
     """A figure of observations.
 
     Attributes:
@@ -63,8 +63,7 @@ LATENCY = ObservedFigure("latency_ms", 0.005, (0.01, 0.025, 0.06, 0.12), 0.025)
 POWER = ObservedFigure("power_mw", 0.01, (0.015, 0.04, 0.08, 0.15), 0.04)
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
+class Evidence(Struct, frozen=True, eq=False):
     """Evidence from the observations of a figure.
 
     Attributes:
@@ -80,8 +79,7 @@ class Evidence:
     densities: Array
 
 
-@dataclass(frozen=True, eq=False)
-class CorrectionResult:
+class CorrectionResult(Struct, frozen=True, eq=False):
     surface: Surface
     correction: Correction
     latency: Evidence

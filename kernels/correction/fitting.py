@@ -10,10 +10,10 @@ Learning, 2.7 and 5.4; Tipping and Lawrence 2005 on the noise).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..grid import FrequencyGrid
@@ -104,8 +104,7 @@ class FittedModel(Protocol):
         """Values, shape ``(n,)``, and derivatives by each unknown, ``(n, p)``."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(Struct, frozen=True, eq=False):
     """Result of a fit.
 
     Attributes:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -27,8 +27,7 @@ _LEAST_LEFT = 0.2
 _SINGLE = 80.0
 
 
-@dataclass(frozen=True, eq=False)
-class LatencyModel:
+class LatencyModel(Struct, frozen=True, eq=False, dict=True):
     """Latency at n places: ``predicted * all * norm(rates * terms) / norm(terms)``, and a constant.
 
     Attributes:
@@ -106,8 +105,7 @@ class LatencyModel:
         return norm, np.vstack([split * parts[0], parts[1], np.zeros(len(norm))])
 
 
-@dataclass(frozen=True, eq=False)
-class ClockedLatency:
+class ClockedLatency(Struct, frozen=True, eq=False):
     """Latency over a whole grid with each term following one clock, for unpredicted programs.
 
     Attributes:
@@ -142,8 +140,7 @@ class ClockedLatency:
         return values
 
 
-@dataclass(frozen=True, eq=False)
-class PowerModel:
+class PowerModel(Struct, frozen=True, eq=False):
     """Power at n places: a sum of parts, each with a rate and a power law of its clock.
 
     Its unknowns are the parts' rates, the increase of each clock's exponent, and an overall rate.

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..errors import CostModelError
 from ..grid import FrequencyConfiguration
@@ -13,8 +14,7 @@ from ..surface import Surface
 _ALL_BUT = 0.9  # a prediction of at least this weight is not mentioned
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """Observation of frames at one configuration; raises CostModelError.
 
     Attributes:
@@ -48,8 +48,7 @@ class Observation:
             )
 
 
-@dataclass(frozen=True)
-class RateFactor:
+class RateFactor(Struct, frozen=True):
     """One unknown: the factor by which its prediction was too low, and the deviation of its logarithm.
 
     ``name`` is ``compute``, ``memory``, ``host``, ``all`` (all three alike), ``idle`` or ``dynamic``.
@@ -63,8 +62,7 @@ class RateFactor:
         return f"{self.name} x{self.factor:.3g}±{self.sigma:.0%}"
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(Struct, frozen=True):
     """Effect of observations on a surface. ``str()`` is one line.
 
     Attributes:
@@ -97,7 +95,6 @@ class Correction:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CorrectedSurface:
+class CorrectedSurface(Struct, frozen=True, eq=False):
     surface: Surface
     correction: Correction

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
+from msgspec.structs import replace
 
 from ..surface import Surface
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .observation import Observation
+else:
+    from ..lazy import numpy as np
 
 TELLING = 3
 """Number of frames from which an observation pins a configuration."""

@@ -8,9 +8,9 @@ however often observed (a hierarchical prior; Gelman et al., Bayesian Data Analy
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..surface import Surface
@@ -59,8 +59,7 @@ def rates_together(
     return (*_rates(timing, OF_LATENCY, sigma), *_rates(drawn, OF_POWER, board))
 
 
-@dataclass(frozen=True, eq=False)
-class _StackedModels:
+class _StackedModels(Struct, frozen=True, eq=False):
     """Several networks' models stacked; unknowns are the board's (now ``before``), then each network's own."""
 
     models: tuple[FittedModel, ...]

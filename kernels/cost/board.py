@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
@@ -49,14 +50,12 @@ class MissingPowerModel:
         return np.zeros((len(features), *map(len, levels)), np.float32)
 
 
-@dataclass(frozen=True)
-class _Rates:
+class _Rates(Struct, frozen=True):
     flops_per_gpu_cycle: Mapping[str, float]
     bytes_per_emc_cycle: float
 
 
-@dataclass(frozen=True)
-class KernelModel:
+class KernelModel(Struct, frozen=True):
     """The models of one kernel kind.
 
     Attributes:
@@ -78,8 +77,7 @@ class KernelModel:
     region: Region | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class BoardCost:
+class BoardCost(Struct, frozen=True, eq=False, dict=True):
     """The cost models of one board over its grid; raises CostModelError.
 
     Attributes:

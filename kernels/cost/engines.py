@@ -9,10 +9,11 @@ layers follow published engines (:mod:`jetdvfs.kernels.engine.ported_layer`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ..kinds import KINDS
@@ -29,8 +30,7 @@ _COPIES = frozenset(["clone"])
 _LEAST_LEFT = 0.25  # of a convolution, at least, after copies are subtracted
 
 
-@dataclass(frozen=True)
-class EngineRates:
+class EngineRates(Struct, frozen=True):
     """Factors from a framework to an engine, for time and power of kernels of one element type; raises ValueError.
 
     Attributes:
@@ -52,13 +52,12 @@ class EngineRates:
     other_power: float = 1.0
 
     def __post_init__(self) -> None:
-        factors = [value for name, value in vars(self).items() if name != "layouts"]
+        factors = [value for name, value in asdict(self).items() if name != "layouts"]
         if not (all(0 < factor < np.inf for factor in factors) and 0 <= self.layouts < np.inf):
             raise ValueError(f"expected factors that are positive, and layouts that are not negative, got {self}")
 
 
-@dataclass(frozen=True)
-class EngineCosts:
+class EngineCosts(Struct, frozen=True):
     """Engine costs of a board: rates by element type, the narrowest last, which serves missing types.
 
     Further members are the uncertainty of predicted engines, as in :class:`.board.BoardCost`.

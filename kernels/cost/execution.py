@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..execution import NO_OVERHEAD, Execution, FrameOverhead
@@ -16,8 +16,7 @@ from .board import BoardCost
 _START_SIGMA = 0.7  # of an unmeasured start: off by a factor of two
 
 
-@dataclass(frozen=True, eq=False)
-class HostTimes:
+class HostTimes(Struct, frozen=True, eq=False):
     """Host times of one inference.
 
     Attributes:

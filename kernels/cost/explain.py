@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..execution import NO_OVERHEAD, Execution, FrameOverhead, check_execution
@@ -26,8 +26,7 @@ Limit: TypeAlias = Literal["compute", "memory", "launch"]
 _Index: TypeAlias = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class KernelPart:
+class KernelPart(Struct, frozen=True):
     """All launches of one distinct kernel in an inference.
 
     Attributes:
@@ -48,8 +47,7 @@ class KernelPart:
     guessed: str = ""
 
 
-@dataclass(frozen=True)
-class HostPart:
+class HostPart(Struct, frozen=True):
     """All calls of one name, kernels and host-only calls: their number, and the host's issue time in ms."""
 
     name: str
@@ -57,15 +55,13 @@ class HostPart:
     host_ms: float
 
 
-@dataclass(frozen=True)
-class ClockStep:
+class ClockStep(Struct, frozen=True):
     axis: str
     up: bool
     prediction: Prediction
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Breakdown of one configuration's prediction.
 
     Attributes:

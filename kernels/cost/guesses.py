@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..network import KernelInvocation, Network
@@ -93,8 +93,7 @@ def guesses(
     )
 
 
-@dataclass(frozen=True)
-class GuessedKind:
+class GuessedKind(Struct, frozen=True):
     """Launches of one modelled kind, unlike all trained ones; ``why`` gives their properties and the range measured.
 
     The shares are of the network's FLOPs and bytes, 0 to 1.

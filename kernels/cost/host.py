@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..grid import FrequencyGrid
@@ -39,8 +39,7 @@ def issue_key(call: Call) -> tuple[str, int]:
     return ".".join(filter(None, (call.kind, way, biased, half))), len(call.inputs) if gathers else 0
 
 
-@dataclass(frozen=True)
-class HostModel:
+class HostModel(Struct, frozen=True):
     """Host time of a call: ``a + b / cpu_mhz + (c + d * cpu_mhz) / emc_mhz`` microseconds.
 
     The last term is cache misses: slow cores hide part of each behind their own cycles.

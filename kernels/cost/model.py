@@ -8,11 +8,12 @@ once. A network is then either a timeline of host and GPU or, as in MIRAGE (SEC 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..errors import CostModelError
@@ -71,8 +72,7 @@ def terms(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, eq=False):
     """Timeline of an inference, over a grid.
 
     Attributes:
@@ -124,8 +124,7 @@ _LARGEST_LOG = np.float32(80)  # its exponential, times a bound, is still a floa
 Each: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class KernelCosts:
+class KernelCosts(Struct, frozen=True, eq=False):
     """Costs of a network's k distinct kernels over the grid.
 
     Attributes:

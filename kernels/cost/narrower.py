@@ -9,10 +9,10 @@ measured on real boards (`jetdvfs-lab compare tokens`): third powers add up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..network import DTYPE_BYTES, PACKED_TYPES, KernelInvocation, element_bytes, numel, tensor_bytes

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..kinds import FeatureFamily, is_fused
@@ -39,8 +39,7 @@ class ModelPair(NamedTuple):
     power: float
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """Measured kernels of one variety: their number, each size's range in doublings, and number of each element type."""
 
     kernels: int
@@ -49,8 +48,7 @@ class Span:
     types: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class UnseenKernel:
+class UnseenKernel(Struct, frozen=True):
     """A kernel outside the region by ``doublings``; ``why`` gives its properties and the range measured.
 
     ``new`` is the level without measured kernels, or without its element type; None if only sizes are beyond.
@@ -61,8 +59,7 @@ class UnseenKernel:
     doublings: float = 0.0
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(Struct, frozen=True):
     """Trained region of a kind's models.
 
     Attributes:

@@ -8,10 +8,10 @@ of an almost empty launch on the board (:class:`LaunchFloor`). Kernel models pre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from ..network import PACKED_TYPES, KernelInvocation, numel, tensor_bytes
@@ -24,8 +24,7 @@ CACHED_BYTES = 8 << 20
 _WINOGRAD = 2.25
 
 
-@dataclass(frozen=True)
-class LaunchFloor:
+class LaunchFloor(Struct, frozen=True):
     """Time of an almost empty launch, from the campaign: microseconds, and GPU cycles in addition."""
 
     us: float = 0.0

@@ -9,18 +9,17 @@ unlike measured ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 BLOCK = 32
 """Kernels per block: their figures over the grid stay in the processor's second cache."""
 
 
-@dataclass(frozen=True)
-class BottleneckShares:
+class BottleneckShares(Struct, frozen=True):
     """One number for the host as the bottleneck, and for the kernels' critical path and energy by their roofline terms."""
 
     host: float = 0.0
@@ -32,8 +31,7 @@ NO_SHARES = BottleneckShares()
 _RARELY = NormalDist().inv_cdf(0.95)
 
 
-@dataclass(frozen=True)
-class UncertaintyGroup:
+class UncertaintyGroup(Struct, frozen=True):
     """Kernels of equal uncertainty: deviations of log(measured / predicted), of each by itself and common to all of them."""
 
     rows: slice
@@ -43,8 +41,7 @@ class UncertaintyGroup:
     more_power_sigma: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Totals:
+class Totals(Struct, frozen=True, eq=False):
     """Sums over a network's kernels, each of the grid's shape.
 
     Attributes:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..fusion import FusionUnit, LaunchGraph
 from ..kinds import KINDS, flops

@@ -23,7 +23,8 @@ activation to the next layer. The rules follow the Layer Fusion Catalog of Tenso
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..errors import ModelError
 from ..fusion import FusionUnit, LaunchGraph, fuse_pointwise

@@ -8,8 +8,9 @@ moves its inputs, weights and outputs once. A launch's element type is its weigh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from itertools import permutations
+
+from msgspec.structs import replace
 
 from ..errors import ModelError, UnsupportedOperator
 from ..kinds import KINDS, flops

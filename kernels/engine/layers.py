@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..exported_pieces import JsonText
-from ..network import numel
-from ..sized_tensor import SizedTensor
+from ..network import SizedTensor, numel
 
 _HEAD = 4096
 _MARK = b"\xef\xbb\xbf"
@@ -41,13 +41,11 @@ _TYPES = (
 _WORDS = tuple((re.compile(rf"\b(?:{words})\b", re.IGNORECASE), dtype) for words, dtype in _TYPES)
 
 
-@dataclass(frozen=True)
-class EngineTensor(SizedTensor):
+class EngineTensor(SizedTensor, frozen=True):
     name: str
 
 
-@dataclass(frozen=True)
-class EngineLayer:
+class EngineLayer(Struct, frozen=True):
     """A layer of an engine: TensorRT's name (truncated if long), ``LayerType``, tensors, and the object's other members."""
 
     name: str
@@ -79,8 +77,7 @@ class EngineLayer:
         return value["Count"], element_type(str(value.get("Type"))) if value["Count"] else ""
 
 
-@dataclass(frozen=True)
-class EngineLayers:
+class EngineLayers(Struct, frozen=True):
     layers: tuple[EngineLayer, ...]
     bindings: tuple[str, ...]
 

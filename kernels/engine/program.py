@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from ..boundary import Boundary
 from ..budget import Account
@@ -53,8 +54,7 @@ def read_engine(stream: BinaryIO, account: Account, inputs: Sequence[TensorSpec]
     return Network(name, takes, tuple(calls), boundary, runtime=RUNTIME)
 
 
-@dataclass(frozen=True)
-class LayerTimes:
+class LayerTimes(Struct, frozen=True):
     """Measured times of an engine, from ``trtexec --exportProfile``: mean GPU time of each launch of the network, in ms.
 
     ``others_ms`` has, by name, layers that launch nothing or are beyond the list's end.

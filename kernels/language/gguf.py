@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
-from ..network import numel
-from ..sized_tensor import SizedTensor
+from ..network import SizedTensor, numel
 from .parts import opened_part, parts_of
 
 MAGIC = b"GGUF"
@@ -36,8 +36,7 @@ TYPES: Mapping[int, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(Struct, frozen=True):
     said: Mapping[str, Any]
     tensors: Mapping[str, SizedTensor]
 

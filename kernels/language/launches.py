@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, ShapeError
 from ..kinds import flops
-from ..network import KernelInvocation, Network, ParamValue, Shape, TensorSpec, numel, tensor_bytes
-from ..sized_tensor import SizedTensor
+from ..network import KernelInvocation, Network, ParamValue, Shape, SizedTensor, TensorSpec, numel, tensor_bytes
 from .model import Block, LanguageModel
 
 PREFILL, DECODE = "prefill", "decode"

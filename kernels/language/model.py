@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
-from ..sized_tensor import SizedTensor
+from ..network import SizedTensor
 from .gguf import GgufHeader
 
 _MOST = 1 << 24
 _LAYERS = 4096
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """Properties of a family that neither its weights nor its metadata give.
 
     Attributes:
@@ -71,8 +71,7 @@ _OUTSIDE = re.compile(
 _BLOCK = re.compile(r"blk\.(\d{1,5})\.([a-z0-9_.]+)\.(weight|bias|scale|input_scale)")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Attention of one block.
 
     Attributes:
@@ -98,8 +97,7 @@ class Block:
             raise ModelError(f"{self.heads} heads do not share {self.kv_heads} heads of keys and values")
 
 
-@dataclass(frozen=True)
-class LanguageModel:
+class LanguageModel(Struct, frozen=True):
     """Sizes and weights from which the launches of a model follow.
 
     Attributes:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ModelError, UnsupportedOperator
-from ..network import Shape
-from ..sized_tensor import ScaledTensor, SizedTensor
+from ..network import ScaledTensor, Shape, SizedTensor
 
 #: Methods under the names of ``quantization_config``; those of ModelOpt are in ``hf_quant_config.json`` alone.
 METHODS = ("awq", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4")

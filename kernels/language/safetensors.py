@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec.structs import replace
 
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported_pieces import JsonText
 from ..folder import nonblocking
-from ..network import DTYPE_BYTES, numel
-from ..sized_tensor import ScaledTensor, SizedTensor
+from ..network import DTYPE_BYTES, ScaledTensor, SizedTensor, numel
 from .model import FAMILIES, Block, LanguageModel, check_layers, has_rope, windows_of
 from .parts import opened_part, parts_of
 from .quantised import check_method, stored_weights

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..budget import Account
 from ..declared_inputs import DeclaredInput
@@ -58,8 +59,7 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class TensorHeader:
+class TensorHeader(Struct, frozen=True):
     """Weight or constant: name, shape, element type, and place of its numbers."""
 
     name: str
@@ -100,8 +100,7 @@ class TensorHeader:
         return numbers
 
 
-@dataclass
-class OnnxNode:
+class OnnxNode(Struct):
     """One operator call, with notes of PyTorch's exporters.
 
     Attributes:
@@ -126,8 +125,7 @@ class OnnxNode:
         return self.operator if self.domain in ("", "ai.onnx") else f"{self.domain}::{self.operator}"
 
 
-@dataclass
-class OnnxGraph:
+class OnnxGraph(Struct):
     """Nodes in execution order, with inputs, weights and outputs."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
@@ -136,8 +134,7 @@ class OnnxGraph:
     outputs: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ModelFunction:
+class ModelFunction(Struct, frozen=True):
     """Operator defined by other operators in the file."""
 
     inputs: Sequence[str]
@@ -145,8 +142,7 @@ class ModelFunction:
     nodes: Sequence[OnnxNode]
 
 
-@dataclass(frozen=True)
-class AttributeReference:
+class AttributeReference(Struct, frozen=True):
     """Reference to an attribute of the function."""
 
     name: str

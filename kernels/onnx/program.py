@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any, BinaryIO
+
+from msgspec.structs import replace
 
 from ..budget import Account
 from ..declared_inputs import DeclaredInput

@@ -8,8 +8,9 @@ converted at once, or after elementwise operators. Weights count in their stored
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..budget import Account
 from ..errors import ShapeError, UnsupportedOperator

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from .values import Containers, Storage, Tensor, tensors_in
 
@@ -39,8 +40,7 @@ _COMPARED = frozenset((bool, int, float, str))
 _ASKS_NOTHING = frozenset(("__is__", "__isnot__"))
 
 
-@dataclass(frozen=True)
-class RepeatedLaunches:
+class RepeatedLaunches(Struct, frozen=True):
     """Launches that repeat earlier ones, and the memory that must not have been written since."""
 
     first: int
@@ -50,8 +50,7 @@ class RepeatedLaunches:
     made: tuple[tuple[Storage, Storage], ...]
 
 
-@dataclass(frozen=True)
-class NeutralLaunch:
+class NeutralLaunch(Struct, frozen=True):
     """Launch that changes nothing, so that its input can replace its result."""
 
     launch: int
@@ -60,16 +59,14 @@ class NeutralLaunch:
     made: Storage
 
 
-@dataclass(frozen=True)
-class ConstantLaunches:
+class ConstantLaunches(Struct, frozen=True):
     """Launches on constants alone, which the JIT runs before the network."""
 
     launches: range
     memory: tuple[Storage, ...]
 
 
-@dataclass(frozen=True)
-class Concatenation:
+class Concatenation(Struct, frozen=True):
     """``cat``: its block, its dimension as written, and its list of operands."""
 
     block: int
@@ -77,8 +74,7 @@ class Concatenation:
     parts: Any
 
 
-@dataclass
-class _Loop:
+class _Loop(Struct):
     ordinals: Counter[tuple[str, str]] = field(default_factory=Counter)
     carried: list[Storage] = field(default_factory=list)
     start: int = 0
@@ -86,8 +82,7 @@ class _Loop:
     unrolled: bool = False
 
 
-@dataclass
-class PassState:
+class PassState(Struct):
     """Data of one forward pass.
 
     Attributes:

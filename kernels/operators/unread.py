@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..boundary import Boundary
 from ..network import Network

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..errors import ShapeError
 from ..network import ABSORBED, BROKEN, Shape, numel, tensor_bytes
@@ -301,8 +302,7 @@ _FOLLOWED = frozenset(("append", "insert", "_set_item"))
 _OTHERS = frozenset(("extend", "pop", "popitem", "clear", "reverse", "__delitem__", "Delete", "add_", "update", "setdefault"))
 
 
-@dataclass
-class _ContainerReference:
+class _ContainerReference(Struct):
     """Container, held so that no other takes its identity."""
 
     container: Any

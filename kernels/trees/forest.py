@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..errors import EnsembleError
@@ -26,8 +26,7 @@ from .node_table import (
 )
 
 
-@dataclass(frozen=True)
-class Forest:
+class Forest(Struct, frozen=True):
     """Nodes of all trees in sequence; children are numbered globally, ``number`` is a node's within its tree."""
 
     sizes: NDArray[np.int64]

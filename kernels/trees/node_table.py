@@ -27,11 +27,11 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..errors import EnsembleError
@@ -54,8 +54,7 @@ _ALIGN = 64
 _MAX_HEADER = 4096
 
 
-@dataclass(frozen=True)
-class NodeTable:
+class NodeTable(Struct, frozen=True):
     """A tree ensemble for regression: the sum of one leaf per tree, plus ``base_score``; raises EnsembleError.
 
     Attributes:

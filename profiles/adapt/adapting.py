@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...kernels.correction.observation import Observation
 from ...kernels.correction.several_networks import OF_LATENCY, OF_POWER

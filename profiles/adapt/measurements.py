@@ -8,11 +8,11 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
@@ -204,8 +204,7 @@ def _called(record: CampaignContext, name: str, what: int) -> str:
     return f" of {call.kind:.80} ({shapes:.80}{' ' if shapes else ''}{call.dtype})"
 
 
-@dataclass(frozen=True)
-class MeasurementRows:
+class MeasurementRows(Struct, frozen=True):
     """n measurements in columns: subject (kernel, call), board, flat grid index, and value in the table's unit."""
 
     what: NDArray[np.int64]
@@ -251,8 +250,7 @@ LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kerne
 """Tables missing from earlier records; read as empty."""
 
 
-@dataclass(frozen=True)
-class Measurements:
+class Measurements(Struct, frozen=True):
     """Values of one campaign.
 
     Attributes:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ...kernels.network import Network
@@ -16,8 +17,7 @@ from ..documents import DocumentError, convert
 from ..errors import BundleError
 
 
-@dataclass(frozen=True)
-class NetworkMeasurement:
+class NetworkMeasurement(Struct, frozen=True):
     """One network measured as a whole at n configurations of a board.
 
     Attributes:
@@ -33,8 +33,7 @@ class NetworkMeasurement:
     frames_ms: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True)
-class NetworkError:
+class NetworkError(Struct, frozen=True):
     """Error of predictions for one network; energy is None without measured power.
 
     Attributes:

@@ -8,10 +8,11 @@ board's. Five factors are fitted to whole networks (:func:`jetdvfs.kernels.corre
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ...kernels.correction.correct import correct, information
@@ -31,8 +32,7 @@ from ..device import MeasuredDevice
 _LEAST_SIGMA = 0.02  # assumed least uncertainty in the search for the front
 
 
-@dataclass(frozen=True)
-class NextObservation:
+class NextObservation(Struct, frozen=True):
     """Next observation.
 
     Its ``uncertainty`` is the largest mean sigma of latency or energy over a network's plannable configurations.
@@ -108,8 +108,7 @@ _ALIKE = 0.15  # the same for boards of one kind, one of them simulated
 _ROUNDS, _LARGEST = 3, 8.0
 
 
-@dataclass(frozen=True, eq=False)
-class Prior:
+class Prior(Struct, frozen=True, eq=False):
     """A profile's models on a board's grid, and their origin."""
 
     cost: BoardCost

@@ -19,8 +19,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...kernels.budget import Account, Budget
 from ...kernels.decompose import decompose
@@ -40,8 +41,7 @@ _FAR_OFF = 50.0  # ratio of all layers to the inference beyond which one of them
 _LAST_LINES = 50
 
 
-@dataclass(frozen=True)
-class Inferences:
+class Inferences(Struct, frozen=True):
     """Median inference time, and time since the inferences' end."""
 
     latency_ms: float

@@ -8,9 +8,10 @@ A foreign or damaged profile is refused by its manifest before its models are re
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...kernels.cost.board import UNSCALED, BoardCost, KernelModel, MissingPowerModel, Regressor
 from ...kernels.cost.features import columns
@@ -31,8 +32,7 @@ from .tables import MappedModel, TableCache
 __all__ = ["Bundle", "load_bundle", "read_manifest"]
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(Struct, frozen=True):
     """Bundle ready for use."""
 
     path: Path

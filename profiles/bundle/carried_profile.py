@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ...kernels.cost.board import Regressor
@@ -18,8 +18,7 @@ from ..board import ChipRates
 Factor: TypeAlias = Annotated[float, Meta(gt=0, description="a positive number")]
 
 
-@dataclass(frozen=True)
-class CarriedFactors:
+class CarriedFactors(Struct, frozen=True):
     """Factors by which predictions were too low: times, idle and dynamic power."""
 
     compute: Factor = 1.0
@@ -36,8 +35,7 @@ class CarriedFactors:
         return ChipRates(flops, chip.bytes_per_emc_cycle / self.memory)
 
 
-@dataclass(frozen=True)
-class CarriedOrigin:
+class CarriedOrigin(Struct, frozen=True):
     """Origin of a carried profile.
 
     Attributes:
@@ -61,8 +59,7 @@ class CarriedOrigin:
         return _ReclockedModel(model, self.clocks, math.log(self.factors.dynamic))
 
 
-@dataclass(frozen=True)
-class _ReclockedModel:
+class _ReclockedModel(Struct, frozen=True):
     model: Regressor
     clocks: tuple[float, float, float]
     more: float

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.cost.host import Coefficients, HostModel
@@ -30,8 +30,7 @@ _Coefficients: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class _HostFile:
+class _HostFile(Struct, frozen=True):
     """Coefficients a, b, c, d by call name, per gathered tensor, and by default; older files lack d."""
 
     default: _Coefficients

@@ -6,11 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
@@ -28,8 +27,7 @@ FileName: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,80}\Z
 _NO_MODELS = ("board.npz", "host.json")
 
 
-@dataclass(frozen=True)
-class BundleIdentity:
+class BundleIdentity(Struct, frozen=True):
     """Identity of a bundle's profile.
 
     Attributes:

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import asdict
 
 from ...kernels.cost.engines import EngineCosts, EngineRates
 from ...kernels.cost.region import ModelPair, Region, Span
@@ -37,8 +37,7 @@ UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_b
 """Evaluations of engines on held-out boards, by ``decompose --as``."""
 
 
-@dataclass(frozen=True)
-class RegionEntry:
+class RegionEntry(Struct, frozen=True):
     """Trained region as in :class:`jetdvfs.kernels.cost.region.Region`; ``sizes`` names the spans' features."""
 
     sizes: tuple[str, ...]
@@ -58,22 +57,10 @@ class RegionEntry:
 
     @property
     def region(self) -> Region:
-        return Region(**{name: value for name, value in vars(self).items() if name != "sizes"})
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "sizes": list(self.sizes),
-            "kinds": {kind: dict(types) for kind, types in self.kinds.items()},
-            "spans": {variety: asdict(span) for variety, span in self.spans.items()},
-            "kind_sigma": list(self.kind_sigma),
-            "form_sigma": list(self.form_sigma),
-            "variety_sigma": list(self.variety_sigma),
-            "doubling_sigma": list(self.doubling_sigma),
-        }
+        return Region(**{name: value for name, value in asdict(self).items() if name != "sizes"})
 
 
-@dataclass(frozen=True)
-class KindEntry:
+class KindEntry(Struct, frozen=True):
     """One kernel kind.
 
     Attributes:
@@ -93,8 +80,7 @@ class KindEntry:
     region: RegionEntry | None = None
 
 
-@dataclass(frozen=True)
-class BoundsEntry:
+class BoundsEntry(Struct, frozen=True):
     """Errors for unseen network families and boards, fitted with the common sigmas and shares.
 
     Attributes:
@@ -117,12 +103,8 @@ class BoundsEntry:
     def tails(self) -> Tails:
         return Tails(self.latency, self.energy, self.frames)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "own": list(self.own), "nodes": list(self.nodes), "networks": list(self.networks)}
 
-
-@dataclass(frozen=True)
-class EnginesEntry:
+class EnginesEntry(Struct, frozen=True):
     """Engine costs on its board, and the errors of their predictions.
 
     Attributes:
@@ -156,42 +138,33 @@ class EnginesEntry:
             self.bounds.tails,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        lists = {"bounds": self.bounds.to_json(), "nodes": list(self.nodes), "networks": list(self.networks)}
-        return {**asdict(self), **lists}
 
-
-@dataclass(frozen=True)
-class _MeanError:
+class _MeanError(Struct, frozen=True):
     """In percent; no energy without measured power."""
 
     latency_percent: NotNegative
     energy_percent: NotNegative | None = None
 
 
-@dataclass(frozen=True)
-class _NetworkError:
+class _NetworkError(Struct, frozen=True):
     network: str
     method: str
     latency_percent: NotNegative
     energy_percent: NotNegative | None = None
 
 
-@dataclass(frozen=True)
-class _Evaluation:
+class _Evaluation(Struct, frozen=True):
     mean: Mapping[str, _MeanError]
     networks: tuple[_NetworkError, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Evaluated:
+class _Evaluated(Struct, frozen=True):
     """Evaluation members that programs use; the rest is kept unchanged."""
 
     evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """Manifest of a bundle.
 
     Attributes:
@@ -261,9 +234,9 @@ class Manifest:
 
     def __post_init__(self) -> None:
         for shares in (self.latency_shares, self.energy_shares):
-            if min(vars(shares).values()) < 0:
+            if min(asdict(shares).values()) < 0:
                 raise ValueError(f"expected shares that are not negative, got {shares}")
-        if min(vars(self.floor).values()) < 0:
+        if min(asdict(self.floor).values()) < 0:
             raise ValueError(f"expected a floor that is not negative, got {self.floor}")
         if self.device is not None and self.device.name != self.board:
             raise ValueError(f"board {self.board!r}: expected its device's name, {self.device.name!r}")
@@ -276,7 +249,7 @@ class Manifest:
             "name": self.name,
             "board": self.board,
             **({} if self.device is None else {"device": self.device.to_json()}),
-            **({} if self.carried is None else {"carried": asdict(self.carried)}),
+            **({} if self.carried is None else {"carried": to_builtins(self.carried)}),
             "simulated": self.simulated,
             "silicon_version": self.silicon_version,
             "command": self.command,
@@ -293,8 +266,8 @@ class Manifest:
             "floor": asdict(self.floor),
             "waiting": self.waiting,
             "host_traffic": self.host_traffic,
-            **({} if self.bounds is None else {"bounds": self.bounds.to_json()}),
-            **({} if self.engines is None else {"engines": self.engines.to_json()}),
+            **({} if self.bounds is None else {"bounds": to_builtins(self.bounds)}),
+            **({} if self.engines is None else {"engines": to_builtins(self.engines)}),
             "kinds": {
                 kind: {
                     "features": list(entry.features),
@@ -303,7 +276,7 @@ class Manifest:
                     "power_sigma": entry.power_sigma,
                     "samples": entry.samples,
                     "recipes": {name: dict(recipe) for name, recipe in entry.recipes.items()},
-                    **({"region": entry.region.to_json()} if entry.region else {}),
+                    **({"region": to_builtins(entry.region)} if entry.region else {}),
                 }
                 for kind, entry in self.kinds.items()
             },

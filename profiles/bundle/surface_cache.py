@@ -11,8 +11,9 @@ import hashlib
 import io
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from ... import __version__
 from ...kernels.cost import COST_VERSION

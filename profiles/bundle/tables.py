@@ -8,10 +8,10 @@ import lzma
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.errors import EnsembleError
@@ -68,8 +68,7 @@ class TableCache(TableFiles):
                 fresh.replace(self.file(digest))
 
 
-@dataclass(frozen=True)
-class MappedModel:
+class MappedModel(Struct, frozen=True):
     """Model mapped when swept; ``load`` decides if it stays mapped."""
 
     load: Callable[[], TreeEnsemble]

@@ -8,11 +8,11 @@ import io
 import json
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...kernels.cost.host import HostModel
 from ...kernels.errors import KernelsError

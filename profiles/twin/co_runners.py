@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from ...kernels.grid import FrequencyConfiguration
 from .frames import FrameCosts
 from .tree.clocks.cpufreq import SimulatedCpuPolicy
 
 
-@dataclass(frozen=True)
-class BoardClocks:
+class BoardClocks(Struct, frozen=True):
     """Hardware clocks: each online cpufreq policy's in kHz by name, the rest in Hz."""
 
     cpu_khz: Mapping[str, int]
@@ -22,8 +22,7 @@ class BoardClocks:
     emc_hz: int
 
 
-@dataclass(frozen=True)
-class CoRunnerLoad:
+class CoRunnerLoad(Struct, frozen=True):
     """Present load of a co-runner.
 
     Attributes:

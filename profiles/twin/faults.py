@@ -7,8 +7,9 @@ import errno
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..errors import TwinError
 
@@ -20,15 +21,13 @@ MISBEHAVIOURS = {
 """Misbehaviours of the board's programs."""
 
 
-@dataclass
-class _Refusal:
+class _Refusal(Struct):
     number: int
     access: str
     left: int | None
 
 
-@dataclass
-class Faults:
+class Faults(Struct):
     """Present faults; paths are the tree's own, with links followed.
 
     Attributes:

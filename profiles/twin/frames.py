@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
@@ -133,8 +133,7 @@ def _bucket(temperature_c: float) -> float:
     return _BUCKET_C * round(temperature_c / _BUCKET_C)
 
 
-@dataclass
-class FrameStream:
+class FrameStream(Struct):
     """Application that submits one frame after the other.
 
     Attributes:
@@ -159,6 +158,8 @@ class FrameStream:
     closing_j: tuple[float, ...] = ()
     closed_at: float = math.inf
     done: bool = False
+    digest: str = ""
+    opened_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.digest = self.network.digest
@@ -180,8 +181,7 @@ class FrameStream:
             self.closed_at = max(now, self.ready_at if self.period_s is not None else now, self.ends_at)
 
 
-@dataclass
-class RunningFrame:
+class RunningFrame(Struct):
     """Frame on the GPU; ``slowness`` is its jitter, ``held_up_s`` time without the GPU."""
 
     stream: FrameStream

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..board import BoardDescription, PowerMode
 from .faults import Faults
@@ -26,8 +26,7 @@ from .tree.sensors.throttle import Slowdown, Throttle
 LEGACY_KERNEL = "4.9"
 
 
-@dataclass(frozen=True)
-class BoardParts:
+class BoardParts(Struct, frozen=True):
     """Makes the parts of one board; ``desktop`` is True if one has used the GPU since boot."""
 
     description: BoardDescription

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -25,8 +25,7 @@ _MOST_IDLE = 0.8
 _LEAST_SHARE = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayedFrame:
+class ReplayedFrame(Struct, frozen=True, eq=False):
     """One frame; see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`."""
 
     latency_s: Array

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from ..errors import TwinError
 from .simulated_board import SimulatedBoard
@@ -20,8 +21,7 @@ class _Mount(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class BoardServer:
+class BoardServer(Struct, frozen=True):
     """Served board; a context manager that ends it.
 
     Attributes:

@@ -15,10 +15,12 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from jetdvfs.daemon.worker.numerics import ONE_THREAD
 

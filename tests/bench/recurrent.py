@@ -10,10 +10,10 @@ roofline bound alone; geometric means over all configurations.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.profiles.bundle.bundle import load_bundle

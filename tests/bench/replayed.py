@@ -15,11 +15,11 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from jetdvfs.daemon.planning.limits import Limits
 from jetdvfs.kernels.correction.flat import flat_surface

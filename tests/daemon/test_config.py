@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.config import ClientLimits, Config, ConfigFile, Members, WorkerRules, load_config, read_config
 from jetdvfs.daemon.errors import LimitReached, NotPermitted, UsageError
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.leases.lease import Holder, LeaseBook, LeaseLimits, combine, find, raised_by
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
 from jetdvfs.daemon.planning.limits import ClockBounds, ClockLimits
@@ -55,7 +54,7 @@ def test_unknown_members_are_refused_by_their_full_name(tmp_path: Path) -> None:
     path = tmp_path / "jetdvfsd.yaml"
     path.write_text("limits: {gpu_hz: {maximum: 5}, npu_hz: {max: 1}}\nworker: {user: x}\nbord: x\n")
     assert [str(one).split(": ")[1:] for one in read_config(path).problems] == [
-        ["bord", "unknown member; did you mean board? valid", ", ".join(field.name for field in fields(Members))],
+        ["bord", "unknown member; did you mean board? valid", ", ".join(Members.__struct_fields__)],
         ["limits.npu_hz", "unknown member; did you mean limits.gpu_hz? valid", "cpu_khz, gpu_hz, emc_hz"],
         ["limits.gpu_hz.maximum", "unknown member; did you mean limits.gpu_hz.max? valid", "min, max"],
         ["worker.user", "unknown member; valid", "parallel, threads, timeout_s"],

@@ -8,10 +8,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware

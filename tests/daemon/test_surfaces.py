@@ -9,11 +9,11 @@ import json
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.profile import Profile, find_profile

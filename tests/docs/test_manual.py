@@ -64,7 +64,7 @@ def test_every_member_of_the_configuration_is_there_and_the_example_is_sound(pag
     reading = config.read_config(path)
     assert not reading.problems
     assert {warning.text for warning in reading.warnings} == {"cpu_leader is ignored without cpu_clusters: apart"}
-    members = config.Members.__dataclass_fields__.keys()
+    members = set(config.Members.__struct_fields__)
     assert yaml.safe_load(example[1]).keys() == members
     text = shown(pages["jetdvfsd.yaml.5"])
     assert all(f" {member}" in text for member in members)

@@ -12,11 +12,11 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import asdict, replace
 
 from jetdvfs.daemon.wire import protocol
 from jetdvfs.daemon.wire.interface import Interface, is_structure, members, plain
@@ -62,8 +62,7 @@ _CLOCKS = {
 _NESTED = 40
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """What one ``sendmsg`` sends: bytes, and this many descriptors of a kind; whether an answer is waited for then.
 
     In the bytes, ``@network`` and ``@lease`` stand for the last ones that the daemon named on this connection.
@@ -75,8 +74,7 @@ class Piece:
     waits: bool = False
 
 
-@dataclass(frozen=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """What a connection does.
 
     Attributes:
@@ -96,7 +94,7 @@ class Conversation:
         pieces = [
             {"data": base64.b64encode(p.data).decode(), "kind": p.kind, "count": p.count, "waits": p.waits} for p in self.pieces
         ]
-        return {**vars(self), "pieces": pieces}
+        return {**asdict(self), "pieces": pieces}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Conversation:

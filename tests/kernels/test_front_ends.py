@@ -8,7 +8,6 @@ network, or the other way round, stands in ``ONNX_DIFFERS`` with its reason; for
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -73,7 +73,7 @@ def onnx_file(module: Any, *example: Any, **options: Any) -> io.BytesIO:
 
 
 def without_scopes(launches: Iterable[KernelInvocation]) -> list[KernelInvocation]:
-    return [dataclasses.replace(launch, scope="") for launch in launches]
+    return [msgspec.structs.replace(launch, scope="") for launch in launches]
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +37,7 @@ def pointwise(kind: str, operands: int = 1, *, scope: str = "") -> KernelInvocat
 
 def wired(*launches: tuple[KernelInvocation, tuple[int, ...]]) -> Network:
     """A network of launches, each with the launches that wrote what it reads."""
-    return dataclasses.replace(network(*(launch for launch, _ in launches)), reads=tuple(reads for _, reads in launches))
+    return msgspec.structs.replace(network(*(launch for launch, _ in launches)), reads=tuple(reads for _, reads in launches))
 
 
 def kinds(fused: Network) -> list[Any]:
@@ -100,13 +100,13 @@ def test_groups_that_do_not_depend_on_each_other_become_one() -> None:
 
 
 def test_bytes_and_quantised_tensors_are_left_alone() -> None:
-    block = [dataclasses.replace(pointwise(kind), dtype="uint8") for kind in ("relu", "relu")]
+    block = [msgspec.structs.replace(pointwise(kind), dtype="uint8") for kind in ("relu", "relu")]
     assert kinds(fuse(wired((block[0], (-1,)), (block[1], (0,))))) == ["relu", "relu"]
 
 
 def test_host_only_calls_stay_before_what_they_preceded() -> None:
     calls = (HostOp("a", ""), pointwise("batch_norm"), HostOp("b", ""), pointwise("relu"), HostOp("c", ""), matmul(10))
-    fused = fuse(dataclasses.replace(network(*calls), reads=((-1,), (0,), (-1,))))
+    fused = fuse(msgspec.structs.replace(network(*calls), reads=((-1,), (0,), (-1,))))
     assert [call.name if isinstance(call, HostOp) else call.kind for call in fused.calls] == [
         "a", "b", "fused_pointwise", "c", "matmul",
     ]  # fmt: skip
@@ -174,7 +174,7 @@ def test_the_fused_view_of_a_network_is_predicted_faster() -> None:
 def called(network: Network, *operators: str, views: tuple[tuple[int, ...], ...] = ()) -> Network:
     """A network whose launches were made by these operators."""
     direct = tuple((0,) * len(launch.inputs) for launch in network.launches)
-    return dataclasses.replace(network, operators=operators, views=views or direct)
+    return msgspec.structs.replace(network, operators=operators, views=views or direct)
 
 
 def test_operators_in_place_join_no_group() -> None:
@@ -269,7 +269,7 @@ def traced(torch: Any, name: str, *, folded: bool, mutation: bool = False) -> tu
     network = decompose(archive, [TensorSpec((1, 3, SIDE, SIDE))], name=name)
     if not mutation:
         torch._C._jit_pass_remove_mutation(frozen.graph)
-        network = dataclasses.replace(network, operators=(), views=())
+        network = msgspec.structs.replace(network, operators=(), views=())
     return frozen, network
 
 
@@ -298,9 +298,9 @@ def test_the_pointwise_groups_are_those_of_pytorch(torch: Any, name: str, mutati
     theirs = Counter(tensor_expression_groups(torch.jit.last_executed_optimized_graph()))
     # As matrix products, convolutions leave nothing for cuDNN's pass, which this executor does not run.
     others = [
-        launch if launch.kind != "conv2d" else dataclasses.replace(launch, kind="matmul") for launch in decomposed.launches
+        launch if launch.kind != "conv2d" else msgspec.structs.replace(launch, kind="matmul") for launch in decomposed.launches
     ]
-    fused = fuse(dataclasses.replace(decomposed, calls=tuple(others)))
+    fused = fuse(msgspec.structs.replace(decomposed, calls=tuple(others)))
     ours = Counter(
         "+".join(sorted(str(launch.params["kinds"]).split("+"))) for launch in fused.launches if "kinds" in launch.params
     )

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -50,12 +50,12 @@ def test_global_features_are_those_of_a_count_by_hand() -> None:
 def test_a_tensor_stays_in_memory_until_its_last_reader() -> None:
     memory = graph_of(residual()).memory
     assert (memory.weight_bytes, memory.input_bytes, memory.activation_bytes) == (0, SIZE, 3 * SIZE)
-    chain = dataclasses.replace(residual(), calls=(launch("relu"),) * 4, reads=((-1,), (0,), (1,), (2,)))
+    chain = msgspec.structs.replace(residual(), calls=(launch("relu"),) * 4, reads=((-1,), (0,), (1,), (2,)))
     assert graph_of(chain).memory.activation_bytes == 2 * SIZE  # one is read while the next is written
 
 
 def test_a_convolution_says_its_window_channels_and_weights() -> None:
-    (node,) = graph_of(dataclasses.replace(network(conv2d()), reads=((-1,),))).nodes
+    (node,) = graph_of(msgspec.structs.replace(network(conv2d()), reads=((-1,),))).nodes
     assert (node.kernel, node.stride, node.padding, node.dilation, node.groups) == ((3, 3), (1, 1), (1, 1), (1, 1), 1)
     assert (node.in_channels, node.out_channels, node.weight_bytes) == (64, 64, 4 * 64 * 64 * 9)
     assert node.intensity == conv2d().flops / conv2d().bytes

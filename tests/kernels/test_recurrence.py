@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.fusion import products_of
 from jetdvfs.tests.support.profiles.analytic import recurrent, relu

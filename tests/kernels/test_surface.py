@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.cost.model import surface

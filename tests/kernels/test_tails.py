@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.surface import LEVELS, Surface, Tail, Tails

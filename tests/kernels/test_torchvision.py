@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
 import os
@@ -12,6 +11,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -62,7 +62,7 @@ def scripted_file(name: str) -> io.BytesIO:
 def plain(launches: Iterable[KernelInvocation], scopes: bool = True) -> list[KernelInvocation]:
     """Launches without CUDA's own parameters, which the dispatcher does not tell."""
     return [
-        dataclasses.replace(
+        msgspec.structs.replace(
             launch,
             scope=launch.scope if scopes else "",
             params={name: value for name, value in launch.params.items() if name not in ("channels_last", "math")},

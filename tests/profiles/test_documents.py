@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
 from jetdvfs.profiles.documents import (
     Count,
@@ -25,8 +25,7 @@ from jetdvfs.profiles.documents import (
 )
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(Struct, frozen=True):
     low: Positive
     high: Positive | None = None
 
@@ -35,15 +34,13 @@ class Range:
             raise ValueError(f"{self.high} is below {self.low}")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     name: Text
     role: Literal["cpu", "gpu"] = "cpu"
     spans: Mapping[str, Range] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Struct, frozen=True):
     parts: tuple[Part, ...]
     first: Part | None = None
     corner: tuple[NotNegative, float, float] = (0.0, 0.0, 0.0)

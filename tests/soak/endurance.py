@@ -23,9 +23,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.leases.lease import Holder, Lease

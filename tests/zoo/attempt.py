@@ -11,10 +11,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from jetdvfs.kernels.errors import KernelsError
 from jetdvfs.kernels.network import TensorSpec

@@ -10,8 +10,10 @@ does as one. Of ONNX, whose exporters rewrite, see ``rewritten.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from jetdvfs.kernels.network import DTYPE_BYTES, KernelInvocation, Network
 
@@ -25,16 +27,14 @@ UNJUDGED = ("not written", "not run")
 _CUDAS_OWN = ("channels_last", "math")
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """One of :data:`VERDICTS`, and in one line why, unless the lists are equal."""
 
     verdict: str
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Dispatched:
+class Dispatched(Struct, frozen=True):
     """What PyTorch did.
 
     Attributes:

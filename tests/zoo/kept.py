@@ -14,9 +14,10 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.tests.support.paths import ROOT
@@ -29,8 +30,7 @@ _KEPT_BYTES = 8 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What a list is held against.
 
     Attributes:

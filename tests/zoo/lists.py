@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from jetdvfs.kernels.boundary import Boundary
 from jetdvfs.kernels.network import KernelInvocation, Network, TensorSpec
@@ -20,7 +21,7 @@ def launch(kind: str, *, output: tuple[int, ...] = PICTURE, flops: int = 0, **pa
 
 CONV = launch("conv2d", flops=4096, bias=False)
 BIASED = launch("conv2d", flops=4096, bias=True)
-ATTENTION = dataclasses.replace(launch("attention", flops=64), inputs=((2, 3, 4), (2, 5, 4), (2, 5, 4)))
+ATTENTION = msgspec.structs.replace(launch("attention", flops=64), inputs=((2, 3, 4), (2, 5, 4), (2, 5, 4)))
 NORM, RELU, CLONE = launch("batch_norm"), launch("relu"), launch("clone")
 
 
@@ -36,4 +37,4 @@ def ran(*launches: KernelInvocation, sorts: Sequence[str] = (), looks: Sequence[
 
 
 def within(kind: str, *inputs: tuple[int, ...], output: tuple[int, ...] = PICTURE, **params: Any) -> KernelInvocation:
-    return dataclasses.replace(launch(kind, output=output, **params), inputs=inputs)
+    return msgspec.structs.replace(launch(kind, output=output, **params), inputs=inputs)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -28,7 +28,7 @@ def test_the_same_launches_in_the_same_order_are_equal() -> None:
 
 @pytest.mark.parametrize(
     "launches",
-    [(CONV, RELU), (CONV, RELU, NORM), (CONV, NORM, RELU, RELU), (CONV, NORM, dataclasses.replace(RELU, bytes=1)), ()],
+    [(CONV, RELU), (CONV, RELU, NORM), (CONV, NORM, RELU, RELU), (CONV, NORM, msgspec.structs.replace(RELU, bytes=1)), ()],
     ids=["one missing", "another order", "one too many", "other bytes", "nothing"],
 )
 def test_any_other_list_of_a_file_that_was_run_is_wrong(launches: tuple[KernelInvocation, ...]) -> None:
@@ -39,19 +39,19 @@ def test_the_product_of_one_matrix_has_a_dimension_for_it_or_not() -> None:
     one, stacked = (launch("matmul", output=shape, flops=64, m=4, k=2, n=8, batch=1) for shape in ((4, 8), (1, 4, 8)))
     assert judge(listed(stacked), ran(one)).verdict == "equal"
     two = launch("matmul", output=(2, 4, 8), flops=128, m=4, k=2, n=8, batch=2)
-    assert judge(listed(two), ran(dataclasses.replace(two, output=(4, 8)))).verdict == "wrong"
+    assert judge(listed(two), ran(msgspec.structs.replace(two, output=(4, 8)))).verdict == "wrong"
 
 
 def test_the_product_of_a_stack_may_be_run_as_one_of_all_its_rows_and_nothing_else() -> None:
     sizes = {"k": 4, "n": 4, "bias": False}
     stack = launch("matmul", output=(6, 6, 4), flops=1152, m=6, batch=6, **sizes)
-    one = dataclasses.replace(stack, output=(36, 4), params={**sizes, "m": 36, "batch": 1}, bytes=stack.bytes - 5 * 16 * 4)
+    one = msgspec.structs.replace(stack, output=(36, 4), params={**sizes, "m": 36, "batch": 1}, bytes=stack.bytes - 5 * 16 * 4)
     assert judge(listed(RELU, stack), ran(RELU, one)).why == "products of stacks that PyTorch 2.15 does as one"
     assert judge(listed(RELU, one), ran(RELU, stack)).verdict == "wrong"
-    assert judge(listed(RELU, stack), ran(RELU, dataclasses.replace(one, bytes=stack.bytes))).verdict == "wrong"
+    assert judge(listed(RELU, stack), ran(RELU, msgspec.structs.replace(one, bytes=stack.bytes))).verdict == "wrong"
     assert judge(listed(RELU, stack), ran(NORM, one)).verdict == "wrong"
     assert judge(listed(stack, stack), ran(one)).verdict == "wrong"
-    two = dataclasses.replace(stack, inputs=(PICTURE, PICTURE))
+    two = msgspec.structs.replace(stack, inputs=(PICTURE, PICTURE))
     assert judge(listed(RELU, two), ran(RELU, one)).verdict == "wrong"
 
 
@@ -85,7 +85,7 @@ def test_of_onnx_what_the_exporter_folds_is_explained_by_name() -> None:
     copied = judge_rewritten(twice, ran(CONV, CLONE, RELU, RELU, sorts=["", "layout", "", ""]), {})
     assert (copied.verdict, copied.why) == ("explained", "copies made for each reader")
     product, biased = (launch("matmul", flops=64, bias=bias) for bias in (False, True))
-    added = dataclasses.replace(launch("add"), inputs=(PICTURE, (4,)))
+    added = msgspec.structs.replace(launch("add"), inputs=(PICTURE, (4,)))
     split = judge_rewritten(listed(product, added), ran(CLONE, biased, sorts=["layout", ""]), {})
     assert (split.verdict, split.why) == ("explained", "copies left out, biases added apart")
     assert judge_rewritten(listed(product, added), ran(CLONE, product, sorts=["layout", ""]), {}).verdict == "wrong"
@@ -134,8 +134,8 @@ def test_of_onnx_a_list_ends_rightly_only_where_the_module_looks_at_data_and_has
 
 
 def test_of_onnx_the_masks_of_attention_are_numbers_and_truths_are_logical() -> None:
-    masked = dataclasses.replace(ATTENTION, params={"mask": True})
-    numbers, truths = launch("where", output=(1, 3, 5)), dataclasses.replace(launch("bitwise_and"), dtype="bool")
+    masked = msgspec.structs.replace(ATTENTION, params={"mask": True})
+    numbers, truths = launch("where", output=(1, 3, 5)), msgspec.structs.replace(launch("bitwise_and"), dtype="bool")
     assert judge_rewritten(listed(numbers, masked), ran(masked), {}).why == "masks written as numbers"
     assert judge_rewritten(listed(numbers, numbers, masked), ran(masked), {}).verdict == "wrong"
     assert judge_rewritten(listed(numbers, ATTENTION), ran(ATTENTION), {}).verdict == "wrong"
@@ -159,7 +159,7 @@ def test_of_onnx_the_largest_numbers_or_their_places_are_what_the_file_has_nodes
 
 
 def test_of_onnx_division_rounds_only_where_its_results_are_whole() -> None:
-    rounded, plain, true = launch("floor_divide"), dataclasses.replace(launch("div"), dtype="int64"), launch("div")
+    rounded, plain, true = launch("floor_divide"), msgspec.structs.replace(launch("div"), dtype="int64"), launch("div")
     assert judge_rewritten(listed(rounded), ran(plain), {}).why == "other names"
     assert judge_rewritten(listed(rounded), ran(true), {}).verdict == "wrong"
     assert judge_rewritten(listed(true, launch("floor")), ran(plain), {}).why == "division of whole numbers written out"
@@ -296,7 +296,7 @@ def test_a_model_is_written_run_and_judged() -> None:
     assert not trouble
     assert network.kinds["attention"] == network.kinds["gru"] == 1
     assert judge(network, theirs).verdict == "explained"
-    assert judge(dataclasses.replace(network, boundary=None), theirs).verdict == "wrong"
+    assert judge(msgspec.structs.replace(network, boundary=None), theirs).verdict == "wrong"
 
 
 @pytest.mark.torch

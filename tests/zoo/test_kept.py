@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -66,8 +66,8 @@ def test_a_list_is_judged_again_by_what_is_kept_alone(written: Path, tmp_path: P
     assert (record["model"], record["format"], record["verdict"]) == ("a/b", how, "equal")
     assert sum(entry.stat().st_size for entry in tmp_path.iterdir()) < 20 << 10
 
-    more = dataclasses.replace(found.dispatched, launches=found.dispatched.launches[:1], sorts=("",), sources=(-1,))
-    assert kept.keep(tmp_path, "a/b", how, written, dataclasses.replace(found, dispatched=more))
+    more = msgspec.structs.replace(found.dispatched, launches=found.dispatched.launches[:1], sorts=("",), sources=(-1,))
+    assert kept.keep(tmp_path, "a/b", how, written, msgspec.structs.replace(found, dispatched=more))
     record = again("a/b", how, tmp_path)
     assert record is not None and record["verdict"] == "wrong" and "relu" in record["why"]
 
@@ -76,13 +76,13 @@ def test_a_list_of_a_module_that_was_told_that_it_is_exported_says_so_and_is_wro
     written: Path, tmp_path: Path
 ) -> None:
     how = HOW[written.suffix]
-    told = dataclasses.replace(evidence(written), exporting=True)
+    told = msgspec.structs.replace(evidence(written), exporting=True)
     assert kept.keep(tmp_path, "a/b", how, written, told)
     record = again("a/b", how, tmp_path)
     assert record is not None
     assert (record["verdict"], record["why"]) == ("explained", "the module does otherwise where it is exported")
-    fewer = dataclasses.replace(told.dispatched, launches=told.dispatched.launches[:1], sorts=("",), sources=(-1,))
-    assert kept.keep(tmp_path, "a/b", how, written, dataclasses.replace(told, dispatched=fewer))
+    fewer = msgspec.structs.replace(told.dispatched, launches=told.dispatched.launches[:1], sorts=("",), sources=(-1,))
+    assert kept.keep(tmp_path, "a/b", how, written, msgspec.structs.replace(told, dispatched=fewer))
     record = again("a/b", how, tmp_path)
     assert record is not None and record["verdict"] == "wrong" and "exported" not in record["why"]
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.network import Network, TensorSpec
@@ -47,7 +47,7 @@ def test_of_onnx_an_adaptive_mean_of_windows_of_one_length_is_picked_and_average
 
 def test_of_onnx_a_plain_recurrent_layer_is_explained_where_all_its_steps_are_there() -> None:
     layer = within("rnn", (3, 1, 4), (1, 1, 5), output=(3, 1, 5), hidden=5, layers=1, directions=1)
-    layer = dataclasses.replace(layer, flops=2 * 3 * 4 * 5 + 2 * 3 * 5 * 5)
+    layer = msgspec.structs.replace(layer, flops=2 * 3 * 4 * 5 + 2 * 3 * 5 * 5)
     before, by_step = launch("matmul", flops=120), launch("matmul", flops=50)
     step = [launch(kind, output=(1, 5)) for kind in ("add", "tanh")]
     parts = [before, *step, by_step, *step, by_step, *step, launch("cat", output=(3, 1, 5))]
@@ -88,9 +88,9 @@ def test_of_onnx_a_square_is_what_is_multiplied_by_itself() -> None:
 def test_of_onnx_windows_are_picked_where_the_module_looks_at_as_many_numbers() -> None:
     row, picked = launch("clone", output=(128,)), within("index", (128,), (3, 8, 8), output=(3, 8, 8))
     pair = Network("made up", (TensorSpec(PICTURE),), (CONV, row, picked), None, ((-1,), (0,), (1,)))
-    seen = dataclasses.replace(ran(CONV), windows=(192,))
+    seen = msgspec.structs.replace(ran(CONV), windows=(192,))
     assert judge_rewritten(pair, seen, {}).why == "windows picked"
-    assert judge_rewritten(pair, dataclasses.replace(seen, windows=(128,)), {}).verdict == "wrong"
+    assert judge_rewritten(pair, msgspec.structs.replace(seen, windows=(128,)), {}).verdict == "wrong"
     assert judge_rewritten(pair, ran(CONV), {}).verdict == "wrong"
 
 
@@ -107,12 +107,12 @@ def test_of_onnx_zeros_are_put_around_by_a_convolution_as_large_that_nothing_mak
     wide: tuple[int, ...] = (1, 8, 5, 5)
     plain: dict[str, Any] = {"flops": 4096, "bias": False}
     pad = launch("constant_pad_nd", output=wide)
-    after = dataclasses.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
-    alone = dataclasses.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
+    after = msgspec.structs.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
+    alone = msgspec.structs.replace(launch("conv2d", padding=(0, 0), **plain), inputs=(wide,))
     assert judge_rewritten(listed(RELU, alone), ran(RELU, pad, after), {}).why == "zeros put around by the convolution"
-    small = dataclasses.replace(alone, inputs=(PICTURE,))
+    small = msgspec.structs.replace(alone, inputs=(PICTURE,))
     assert judge_rewritten(listed(RELU, small), ran(RELU, pad, after), {}).verdict == "wrong"
     assert judge_rewritten(listed(RELU, alone), ran(RELU, pad, pad, after), {}).verdict == "wrong"
     assert judge_rewritten(listed(RELU, after), ran(pad, RELU, after), {}).verdict == "wrong"
-    even = dataclasses.replace(launch("conv2d", padding=(1, 1), **plain), inputs=((1, 8, 3, 3),))
+    even = msgspec.structs.replace(launch("conv2d", padding=(1, 1), **plain), inputs=((1, 8, 3, 3),))
     assert judge_rewritten(listed(RELU, even), ran(RELU, pad, after), {}).why == "zeros put around by the convolution"

@@ -9,11 +9,11 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .... import __version__
@@ -37,8 +37,7 @@ from ..children import spawn, when_it_answers
 from .runners import Candidate, Runner
 
 
-@dataclass(frozen=True)
-class BoardFacts:
+class BoardFacts(Struct, frozen=True):
     """Known facts of the board.
 
     Attributes:
@@ -141,8 +140,7 @@ _UPDATE = "update_interval"
 _OVER_CURRENT_PER_S = 50.0  # each slows the clocks for about a millisecond; some boards always have 30 at their top clocks
 
 
-@dataclass(frozen=True)
-class ObservedRun:
+class ObservedRun(Struct, frozen=True):
     """One network at one configuration; powers are means of the energy rails, ``launches_ms`` measured times of launches."""
 
     configuration: FrequencyConfiguration

@@ -8,11 +8,12 @@ import math
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
@@ -55,8 +56,7 @@ _PROOF = 3
 _CHECK_EVERY = 3  # observations between two checks of the profile, which take some surfaces each
 
 
-@dataclass(frozen=True)
-class SetupPlan:
+class SetupPlan(Struct, frozen=True):
     """Plan of a setup, of at most ``seconds``.
 
     With ``accuracy``, configurations are those of uncertain plans, until they are known to this share.
@@ -72,8 +72,7 @@ class SetupPlan:
     accuracy: float | None = None
 
 
-@dataclass(frozen=True)
-class PredictionCheck:
+class PredictionCheck(Struct, frozen=True):
     what: str
     configuration: FrequencyConfiguration
     predicted_ms: float
@@ -90,7 +89,7 @@ class PredictionCheck:
         ]  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "configuration": self.configuration._asdict()}
+        return {**asdict(self), "configuration": self.configuration._asdict()}
 
 
 def measure(what: SetupPlan, runner: Runner, client: Client, progress: Callable[[int, int, str], None]) -> Measurements:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from ....kernels.network import Network, TensorSpec
 from ....profiles.adapt.application import Application
@@ -18,15 +19,13 @@ from ....profiles.adapt.trtexec import Trtexec
 _MOST_TIMINGS = 100_000
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     path: Path
     network: Network
     inputs: tuple[TensorSpec, ...]
 
 
-@dataclass(frozen=True)
-class TimedInferences:
+class TimedInferences(Struct, frozen=True):
     """Consecutive inferences: median latency, time since their end, and measured launches if any."""
 
     latency_ms: float

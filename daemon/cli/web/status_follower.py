@@ -11,10 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ....kernels.units import AXES, mhz
 from ...errors import DaemonError
@@ -32,8 +33,7 @@ StatusMessage = tuple[str, Any]
 """Kind and content of a message: ``now``, ``entry``, ``gone``, or ``history``."""
 
 
-@dataclass(frozen=True)
-class _Event:
+class _Event(Struct, frozen=True):
     number: int
     told: StatusMessage
 

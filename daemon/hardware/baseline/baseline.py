@@ -8,7 +8,9 @@ Values are journalled before they are written: after a crash, the next process k
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....profiles.timing import Clock
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
@@ -27,8 +29,7 @@ _PAUSE_S = 0.004
 _COOLS_S = 60.0
 
 
-@dataclass(frozen=True)
-class RestoreReport:
+class RestoreReport(Struct, frozen=True):
     """Values restored and left, refusals, ``clocks`` left as other programs set them, and ``notes``."""
 
     restored: tuple[Write, ...] = ()
@@ -38,8 +39,7 @@ class RestoreReport:
     clocks: tuple[str, ...] = ()
 
 
-@dataclass
-class _RestoreWork:
+class _RestoreWork(Struct):
     plans: list[tuple[Write, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)

@@ -8,7 +8,8 @@ or lock, or limited to one frequency.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ....profiles.board import BoardDescription, PowerMode
 from ...errors import DaemonError, HardwareBusy
@@ -22,8 +23,7 @@ from ..offered_levels import mode_limits
 _HOLDING = ("userspace", "performance", "powersave")
 
 
-@dataclass
-class HeldClocksReport:
+class HeldClocksReport(Struct):
     values: dict[str, str] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     domains: list[ClockDomain] = field(default_factory=list)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...errors import HardwareBusy
 from ..clocks.domain import ClockDomain
@@ -25,16 +26,14 @@ class DamagedRecord(Exception):
     """The stored data is damaged."""
 
 
-@dataclass(frozen=True)
-class BaselineEntry:
+class BaselineEntry(Struct, frozen=True):
     """Our values in one file; until ``confirmed`` by an effect of the last write, another value proves nothing."""
 
     values: tuple[str, ...]
     confirmed: bool
 
 
-@dataclass(frozen=True)
-class BaselineRecord:
+class BaselineRecord(Struct, frozen=True):
     boot_id: str
     domains: tuple[ClockDomain, ...]
     values: dict[str, str]
@@ -46,8 +45,7 @@ class BaselineRecord:
     taken: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(Struct, frozen=True):
     boot_id: str
     board: str
     domains: tuple[str, ...] = ()

@@ -11,9 +11,10 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...errors import HardwareRefused
 from .record import BaselineRecord, DamagedRecord, Marker, decoded, decoded_older, encoded
@@ -32,8 +33,7 @@ class DamagedFile(NamedTuple):
         return f"{self.path}: {self.why}"
 
 
-@dataclass(frozen=True)
-class StoredBaseline:
+class StoredBaseline(Struct, frozen=True):
     """Baseline on disk: the newest complete record of this boot, faulty and outdated files.
 
     ``lost`` says why the baseline of held clocks is unknown; ``marker`` is None unless complete and of this boot.

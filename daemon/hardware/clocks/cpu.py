@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy, HardwareRefused
@@ -16,8 +18,7 @@ from .governed import governed_domain, listed_levels, offered_levels
 POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
 
 
-@dataclass(frozen=True)
-class CpuClock:
+class CpuClock(Struct, frozen=True):
     """Several cpufreq policies as one clock; ``everybody`` are all of the board's at probe time."""
 
     files: Files

@@ -8,8 +8,9 @@ cpufreq, devfreq and the memory controller's debugfs have one shape: a *mode* fi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...errors import DaemonError, HardwareHangs
 from ..files import Files, Reader, rate_in
@@ -22,8 +23,7 @@ class Write(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True)
-class ClockDomain:
+class ClockDomain(Struct, frozen=True):
     """The files of one clock: without a setpoint, both limits pin it; without a mode, the setpoint alone sets it.
 
     Attributes:

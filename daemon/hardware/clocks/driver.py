@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from ...errors import HardwareRefused
 from ..files import Reader
 from .domain import ClockDomain, Write
@@ -82,3 +84,12 @@ class Driver(Protocol):
         ...
 
     def plan(self, level: int, files: Reader) -> tuple[Write, ...]: ...
+
+
+class Clusters(Struct, frozen=True):
+    """Control of CPU clusters: together, or ``apart`` with ``cpu_khz`` for the ``leader``, by default the first with most
+    cores.
+    """
+
+    apart: bool = False
+    leader: str | None = None

@@ -6,7 +6,7 @@ A lock would harm cameras and displays: it is taken only if the CPU's clock does
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ....profiles.board import BoardDescription
 from ...errors import DaemonError, HardwareBusy, HardwareRefused
@@ -16,8 +16,7 @@ from .driver import OthersValue, Reading, agrees, whole_number
 from .emc_interfaces import LIMITS, MAINLINE, MODE_WORDS, WAYS, find_past_limits, trained_hz, why_no_debugfs
 
 
-@dataclass
-class EmcClock:
+class EmcClock(Struct):
     """The EMC clock.
 
     Attributes:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ....profiles.board import BoardDescription
 from ...errors import HardwareBusy
@@ -13,8 +13,7 @@ from .driver import OthersValue, Reading
 from .governed import governed_domain, listed_levels, offered_levels
 
 
-@dataclass(frozen=True)
-class GpuClock:
+class GpuClock(Struct, frozen=True):
     files: Files
     path: str
     domain: ClockDomain

@@ -9,7 +9,8 @@ Documentation/hwmon/ina238.rst).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ....profiles.board import BoardDescription, PowerMonitor
 from ..files import Files
@@ -22,8 +23,7 @@ _DEVICES = "/sys/bus/i2c/devices"
 _MOST_MW = 1e6
 
 
-@dataclass(frozen=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """One rail: its power in mW is the product of its files' values and a scale."""
 
     label: str

@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ....kernels.units import AXES
 from ....profiles.board import BoardDescription
@@ -12,8 +13,7 @@ from ...hardware.sensors.sensors import SensorReader
 from .snapshot import Snapshot
 
 
-@dataclass(frozen=True)
-class SlowReason:
+class SlowReason(Struct, frozen=True):
     """Cap on one clock, None for several: highest level left (None if unknown), and the reason."""
 
     axis: str | None

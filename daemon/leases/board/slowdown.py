@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...system.journal import AT_SPEED, SLOWED, fields
 
@@ -17,8 +18,7 @@ _LOOK_S = 2.0  # interval at which counters are published
 _WINDOW_S = 60.0
 
 
-@dataclass(frozen=True)
-class CounterEvent:
+class CounterEvent(Struct, frozen=True):
     """Events of one kind (``oc3``): count since boot, and recent rate, scaled up in the daemon's first minute."""
 
     event: str

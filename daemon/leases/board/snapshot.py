@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
@@ -12,9 +13,9 @@ from ....kernels.units import AXES
 from ....profiles.board import ModeSet, PowerMode
 from ...errors import DaemonError
 from ...hardware.applied_setting import AppliedSetting
-from ...hardware.caps import Cap
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
+from ...hardware.offered_levels import Cap
 from ...planning.limits import ClockLimits, Limits, PowerBudget
 from ..budgets.budgets import BatterySupply
 from ..demand_floors import Floors
@@ -25,8 +26,7 @@ from ..unmet_targets import UnmetTarget
 from .slowdown import CounterEvent
 
 
-@dataclass(frozen=True)
-class CpuPolicyState:
+class CpuPolicyState(Struct, frozen=True):
     """State of a cpufreq policy in kHz; ``leads`` if ``cpu_khz`` represents it."""
 
     policy: str
@@ -36,8 +36,7 @@ class CpuPolicyState:
     leads: bool
 
 
-@dataclass(frozen=True)
-class BoardReading:
+class BoardReading(Struct, frozen=True):
     """One sample of the board's clocks and power mode at the monotonic time ``seen_s``; ``outdated`` if clocks were set since.
 
     Attributes:
@@ -59,14 +58,12 @@ class BoardReading:
     engines: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ChangeCount:
+class ChangeCount(Struct, frozen=True):
     count: int = 0
     total_ms: float = 0.0
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The board and its leases at one moment.
 
     Attributes:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from statistics import median
 from typing import Any, Protocol
+
+from msgspec.structs import asdict
 
 from ....kernels.surface import Guess
 from ....kernels.text import printable
@@ -60,10 +61,10 @@ def status(
         "configuration": None if seen.configuration is None or seen.outdated else seen.configuration._asdict(),
         "unmeasured": {} if seen.outdated else dict(seen.unmeasured),
         "engines_hz": dict(seen.engines),
-        "cpu_policies": [] if seen.outdated else [vars(policy) for policy in seen.policies],
+        "cpu_policies": [] if seen.outdated else [asdict(policy) for policy in seen.policies],
         "applied": None if snapshot.applied is None else snapshot.applied.to_json(),
-        "changes": vars(snapshot.changes),
-        "floors": [vars(floor) for floor in snapshot.floors.floors],
+        "changes": asdict(snapshot.changes),
+        "floors": [asdict(floor) for floor in snapshot.floors.floors],
         "leases": [{**_lease(lease, snapshot, frames), "proposal": proposed(lease.id)} for lease in snapshot.leases.values()],
         "rails_mw": _finite(sensors.rails_mw()),
         "energy_rails": list(sensors.energy_rails),
@@ -74,11 +75,11 @@ def status(
         "ceiling_c": snapshot.ceiling_c,
         "battery": snapshot.supply and asdict(snapshot.supply),
         "throttled": list(sensors.throttled()),
-        "over_current": [vars(event) for event in snapshot.events],
+        "over_current": [asdict(event) for event in snapshot.events],
         "baseline": "held" if snapshot.touched else "none",
         "degraded": list(dict.fromkeys((*outdated, *seen.notes, *snapshot.troubles, *troubles))),
         "writes": [{"path": path, "value": value} for path, value in snapshot.writes],
-        "slow": [vars(one) for one in slow_reasons(snapshot, sensors, description)],
+        "slow": [asdict(one) for one in slow_reasons(snapshot, sensors, description)],
         "age_s": min(time.monotonic() - seen.seen_s, 1e6),
     }
 

@@ -14,9 +14,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from ...errors import HardwareBusy
 from ...system.journal import ACTING, RepeatedLog, failure
@@ -45,8 +46,7 @@ class _Job(Generic[T]):
         self.settled = False
 
 
-@dataclass(frozen=True)
-class _IdleJob:
+class _IdleJob(Struct, frozen=True):
     function: Callable[[], None]
     latest_s: float
 

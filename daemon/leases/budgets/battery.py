@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...hardware.files import Files
 from ...planning.limits import BoardConstraints
@@ -16,8 +17,7 @@ _CHANGED_BY = 0.03
 _STEP_MW = 10.0
 
 
-@dataclass(frozen=True)
-class Battery:
+class Battery(Struct, frozen=True):
     """A battery and its charge left; ``drawn_mw`` is None if unknown or charging, ``name`` empty for a stated charge."""
 
     name: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ....profiles.board import BoardDescription
 from ...errors import UsageError
@@ -28,8 +29,7 @@ ASKED = ""
 _BATTERY_EVERY_S = 5.0
 
 
-@dataclass(frozen=True)
-class BatterySupply:
+class BatterySupply(Struct, frozen=True):
     battery: str | None
     left_wh: float
     hours: float

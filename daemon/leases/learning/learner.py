@@ -11,10 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ...hardware.applied_setting import AppliedSetting
 from ...hardware.sensors.energy import RailEnergies
@@ -16,8 +17,7 @@ SHORTEST_S = 2.0
 """Shortest time whose energy is reported: the sensors are read about once a second."""
 
 
-@dataclass
-class LeaseMeter:
+class LeaseMeter(Struct):
     """Energy of the board from the first to the last reading during a lease. For one thread."""
 
     began_s: float

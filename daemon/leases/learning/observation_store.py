@@ -13,10 +13,12 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
@@ -45,8 +47,7 @@ class ProgramKey(NamedTuple):
     program: str
 
 
-@dataclass(frozen=True)
-class ProgramSummary:
+class ProgramSummary(Struct, frozen=True):
     """Summary of one program; ``seen_s`` is in seconds since 1970, ``factor`` the median of observed over predicted latency."""
 
     uid: int
@@ -58,8 +59,7 @@ class ProgramSummary:
     factor: float | None
 
 
-@dataclass(frozen=True)
-class _ProgramObservations:
+class _ProgramObservations(Struct, frozen=True):
     name: str
     app: str
     observed: tuple[Mapping[str, Any], ...] = ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
@@ -31,8 +33,7 @@ INSISTS = 2
 Making = Callable[["Sequence[Observation]", bool], Surface]
 
 
-@dataclass
-class LeaseProgress:
+class LeaseProgress(Struct):
     """Learning state of one lease with a target.
 
     Attributes:
@@ -90,8 +91,7 @@ class LeaseProgress:
             return replace(self.request, surface=self.predicted).plan(limits)
 
 
-@dataclass(frozen=True)
-class RememberingPlanner:
+class RememberingPlanner(Struct, frozen=True):
     """Plans by earlier frames, but takes the closest plan if the prediction attains the target."""
 
     request: PlanRequest

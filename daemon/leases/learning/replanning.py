@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
@@ -19,6 +20,11 @@ from ...planning.targets import parse_target
 from ..credible_range import has
 from ..missed_targets import HEAVIER_FROM
 
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from ....kernels.lazy import numpy as np
+
 GAIN = 0.03
 """Least gain, as a share of the target's figure, for which the clocks of a kept target change."""
 MOST_TRIED = 10
@@ -29,8 +35,7 @@ CAUTION = 0.9
 _RISK, _LEAST_HOPE = 4.0, 0.8
 
 
-@dataclass(frozen=True)
-class BestPlanner:
+class BestPlanner(Struct, frozen=True):
     """Best plan for a request, else the closest to its target; with :data:`CAUTION` if possible once frames are observed."""
 
     request: PlanRequest
@@ -45,8 +50,7 @@ class BestPlanner:
         return replace(request.closest(limits), planner=self)
 
 
-@dataclass(frozen=True)
-class TopmostPlanner:
+class TopmostPlanner(Struct, frozen=True):
     request: PlanRequest
 
     def plan(self, limits: Limits) -> LeasePlan:

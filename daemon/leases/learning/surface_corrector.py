@@ -6,14 +6,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import exp, hypot
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
 from ....kernels.correction.pinning import TELLING, pinned
 from ....kernels.grid import FrequencyConfiguration
@@ -25,7 +23,12 @@ from ..missed_targets import HEAVIER_FROM, doubted
 from .observation_store import ObservationStore, ProgramKey
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ....kernels.correction.observation import Observation
+else:
+    from ....kernels.lazy import numpy as np
 
 _KEPT = 24
 # Standard deviations beyond which a load is lighter or heavier, and up to which the past alone corrects.

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.correction.pinning import pinned
 from ....kernels.grid import FrequencyConfiguration
@@ -32,8 +33,7 @@ _SAME, _SIGMAS = 0.05, 2.0
 """Relative difference, plus standard deviations, up to which frames are of the same program."""
 
 
-@dataclass(frozen=True)
-class UnpredictedProgram:
+class UnpredictedProgram(Struct, frozen=True):
     """A program without predictions; ``before`` are observations of the last program of this name."""
 
     request: PlanRequest
@@ -99,8 +99,7 @@ class UnpredictedProgram:
         return FrequencyConfiguration(*chosen)
 
 
-@dataclass(frozen=True)
-class ExploringPlanner:
+class ExploringPlanner(Struct, frozen=True):
     program: UnpredictedProgram
     seen: tuple[Observation, ...]
 

@@ -14,8 +14,9 @@ import select
 import socket
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from ...descriptors.disposal import DescriptorGrant, Disposal
 from ...errors import UsageError
@@ -110,8 +111,7 @@ _READ_AHEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     data: bytes
     attached: DescriptorGrant | None = None
 

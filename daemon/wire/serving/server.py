@@ -15,8 +15,9 @@ import stat
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...descriptors.children import ChildReaper
 from ...descriptors.disposal import Disposal
@@ -73,8 +74,7 @@ _BACKLOG = 256  # short enough for the last one to be admitted soon
 _PAUSE_S = 0.1
 
 
-@dataclass(frozen=True)
-class ServerLimits:
+class ServerLimits(Struct, frozen=True):
     """Limits on the clients of one listening socket; root has none of its own, and ``connections_for_root``."""
 
     connections: int = 64

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from ...descriptors.disposal import DescriptorGrant
 from ..interface import Interface
@@ -17,8 +18,7 @@ class Peer(NamedTuple):
     gid: int
 
 
-@dataclass(eq=False)
-class Session:
+class Session(Struct, eq=False):
     peer: Peer
 
 

@@ -9,13 +9,14 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from .... import __version__
 from ....daemon import arguments
@@ -45,8 +46,7 @@ _EVALUATIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AccuracyRow:
+class AccuracyRow(Struct, frozen=True):
     """Value and goal as printed; ``met`` is None without a goal."""
 
     measure: str

@@ -6,8 +6,10 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ....daemon.cli.output import SIMULATED, print_json, progress, table
 from ....daemon.errors import InputError, TargetNotAttainable
@@ -104,8 +106,7 @@ def _to_json(one: PredictedRow) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class BatchChoice:
+class BatchChoice(Struct, frozen=True):
     """Batch and GPU clock planned for a deadline; ``regret`` is excess energy over the best measured."""
 
     board: str

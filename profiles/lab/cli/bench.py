@@ -7,10 +7,11 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
 
 from ....daemon import arguments
 from ....daemon.cli import output

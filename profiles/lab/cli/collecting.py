@@ -13,9 +13,10 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli import output

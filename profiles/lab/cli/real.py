@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError

@@ -28,12 +28,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json
@@ -130,5 +130,5 @@ def lines(runs: Sequence[LoopResult]) -> list[str]:
     return found
 
 
-def _row(run: LoopResult) -> Mapping[str, Any]:
-    return asdict(run)
+def _row(run: LoopResult) -> Any:
+    return to_builtins(run)

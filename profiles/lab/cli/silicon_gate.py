@@ -7,8 +7,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json

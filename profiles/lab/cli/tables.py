@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table

@@ -24,9 +24,10 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli import model_arguments as common

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table

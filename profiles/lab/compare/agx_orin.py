@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.network import KernelInvocation, Network
 from ...reference import reference_network
@@ -32,8 +33,7 @@ _FUNCTIONAL = frozenset({"add", "mean", "cat", "mul"})
 _STRESS_C = 50.0
 
 
-@dataclass(frozen=True)
-class MeasuredMode:
+class MeasuredMode(Struct, frozen=True):
     """Caps of a power mode, and rail power under GPU and CPU stress (VDD_GPU_SOC, VDD_CPU_CV)."""
 
     cpu_hz: float
@@ -58,8 +58,7 @@ MODES: Mapping[str, MeasuredMode] = {
 }
 
 
-@dataclass(frozen=True)
-class MeasuredLayer:
+class MeasuredLayer(Struct, frozen=True):
     model: str
     calls: tuple[KernelInvocation, ...]
     batch: int

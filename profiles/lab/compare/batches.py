@@ -7,10 +7,10 @@ CPU in mode 0, memory at its top clock; energy is mean board power times batch t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from ....kernels.correction.observation import Observation
 from ....kernels.grid import FrequencyConfiguration
@@ -30,8 +30,7 @@ SLACK = (1.5, 2.0, 3.0, 5.0, 8.0)
 _NEAR = 0.02
 
 
-@dataclass(frozen=True)
-class BatchMeasurement:
+class BatchMeasurement(Struct, frozen=True):
     batch: int
     gpu_hz: float
     latency_ms: float

@@ -8,9 +8,10 @@ Columns of ``engines.csv``: ``board``, ``model`` (a file next to it), ``input``,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from ....kernels.cost.model import surface
 from ....kernels.decompose import decompose
@@ -26,8 +27,7 @@ GOAL = 0.15
 """Median absolute error of a board's engines of one element type."""
 
 
-@dataclass(frozen=True)
-class PublishedEngine:
+class PublishedEngine(Struct, frozen=True):
     board: str
     model: str
     compiled: str

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, to_builtins
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
@@ -17,8 +17,7 @@ from ...twin.measured.rows import read_lines
 from ...twin.silicon.chip import Chip, own_parameters
 
 
-@dataclass(frozen=True)
-class FittedQuantity:
+class FittedQuantity(Struct, frozen=True):
     """One quantity, simulated and measured, each of shape ``(points,)``.
 
     Attributes:
@@ -70,8 +69,7 @@ class FittedQuantity:
         }
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """Comparison of a simulated board with a real one; ``notes`` name omissions."""
 
     board: str
@@ -89,7 +87,7 @@ class Report:
             "board": self.board,
             "simulated": True,
             "silicon_version": self.chip.version,
-            "parameters": asdict(self.chip),
+            "parameters": to_builtins(self.chip),
             "set_in_its_file": own_parameters(self.chip.name),
             "source": self.source,
             "passed": self.passed,

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
@@ -29,8 +29,7 @@ _SLOWEST_CPU = 5  # the paper leaves out the lowest CPU clocks, at which the hos
 _LEARNING_RATE, _DEPTH = 0.1, 8  # within the paper's Table 2 (to 0.1, to 11): best of those tried on held-out boards
 
 
-@dataclass(frozen=True)
-class GateRow:
+class GateRow(Struct, frozen=True):
     """Row of the gate: ``value`` of the silicon, ``real`` of real boards, and the band."""
 
     part: str
@@ -50,8 +49,7 @@ class GateRow:
         return self.low <= self.value <= self.high
 
 
-@dataclass(frozen=True)
-class GateEffort:
+class GateEffort(Struct, frozen=True):
     """Amount of measuring and training.
 
     Attributes:

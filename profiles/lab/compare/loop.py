@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....daemon.errors import TargetNotAttainable
@@ -48,8 +49,7 @@ _DRAWS = 5
 Index = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class LoopState:
+class LoopState(Struct, frozen=True):
     """State after some observed configurations.
 
     Attributes:
@@ -66,8 +66,7 @@ class LoopState:
     missed: bool
 
 
-@dataclass(frozen=True)
-class LoopResult:
+class LoopResult(Struct, frozen=True):
     """Result of one target on one program.
 
     Attributes:

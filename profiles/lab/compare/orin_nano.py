@@ -7,10 +7,11 @@ In ONNX Runtime: matrix-vector and square products, MobileNetV2, a small vision 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.network import KernelInvocation, Network
 from ...board import load_board
@@ -91,8 +92,7 @@ def _decoding(chip: Chip) -> CodePass:
     return CodePass.of(1, cycles=cycles, l2_bytes=1.05e9, dram_bytes=1.05e9, overlap=2.3, operations=0.55 * cycles * chip.lanes)
 
 
-@dataclass(frozen=True)
-class _Cell:
+class _Cell(Struct, frozen=True):
     """Measured state.
 
     Attributes:

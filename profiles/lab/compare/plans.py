@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ....daemon.errors import TargetNotAttainable
 from ....daemon.planning.plan import Plan, outlook, plan, requirements
@@ -26,8 +26,7 @@ TARGETS_IN_WORDS = (
 )
 
 
-@dataclass(frozen=True)
-class PlanTrial:
+class PlanTrial(Struct, frozen=True):
     """One plan on one board, compared with exhaustive search.
 
     Attributes:
@@ -48,8 +47,7 @@ class PlanTrial:
         return self.over > 0
 
 
-@dataclass(frozen=True)
-class TrialCounts:
+class TrialCounts(Struct, frozen=True):
     """Counts of trials with attainable targets; regrets are without missed and refused ones."""
 
     trials: int
@@ -111,8 +109,7 @@ PLAIN, CONFIDENT, FLOOR = "plan", f"plan with confidence {CONFIDENCE:g}", "floor
 """Planners: the profile's, with and without confidence, and the training boards' mean."""
 
 
-@dataclass(frozen=True)
-class BoardResult:
+class BoardResult(Struct, frozen=True):
     """Results for one network on one board: errors of each method, and trials per target."""
 
     node: int
@@ -120,8 +117,7 @@ class BoardResult:
     trials: Mapping[str, tuple[PlanTrial, ...]]
 
 
-@dataclass(frozen=True)
-class NetworkResult:
+class NetworkResult(Struct, frozen=True):
     """Results for one network; ``guessed_share`` is of GPU time, 0 to 1."""
 
     network: str

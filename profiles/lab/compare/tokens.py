@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.budget import Account, Budget
@@ -18,14 +19,12 @@ from ....kernels.cost.narrower import INSTRUCTIONS, OVERLAP
 from ....kernels.inputs import parse_input
 from ....kernels.language.launches import network_of
 from ....kernels.language.model import Block, Family, LanguageModel
-from ....kernels.network import Network
-from ....kernels.sized_tensor import SizedTensor
+from ....kernels.network import Network, SizedTensor
 from ...errors import ComparisonDataError
 from .fit import find_file, read_rows
 
 
-@dataclass(frozen=True)
-class ModelSizes:
+class ModelSizes(Struct, frozen=True):
     """Sizes of a config.json; ``tied``: the token table is also the last product's weight."""
 
     layers: int
@@ -62,8 +61,7 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 _IN_ATTENTION = 1.0
 
 
-@dataclass(frozen=True)
-class TokenPart:
+class TokenPart(Struct, frozen=True):
     """A token's launches of one sort: products of one weight type, attention, or the rest.
 
     Attributes:
@@ -77,8 +75,7 @@ class TokenPart:
     cache: bool = False
 
 
-@dataclass(frozen=True)
-class TokenCost:
+class TokenCost(Struct, frozen=True):
     parts: tuple[TokenPart, ...]
     launches: int
 
@@ -158,8 +155,7 @@ XAVIER = "hydra_ae_quick_reference.csv"
 TRAFFIC = "hydra_table4_gpu_mem_orin.csv"
 
 
-@dataclass(frozen=True)
-class TableClocks:
+class TableClocks(Struct, frozen=True):
     """Board state: GPU clock, active TPCs (``units``), and peak memory bandwidth."""
 
     board: str
@@ -168,8 +164,7 @@ class TableClocks:
     memory_bytes_s: float
 
 
-@dataclass(frozen=True)
-class TokenRow:
+class TokenRow(Struct, frozen=True):
     """Measured time (``ms``) and energy (``mj``) of one token. Raises KeyError."""
 
     table: str
@@ -276,8 +271,7 @@ _PAIRS = ((_MEMORY, _START), (_MEMORY, _WORK), (_WORK, _START), (_MEMORY, _CACHE
 _HOLD = 0.03
 
 
-@dataclass(frozen=True)
-class RuntimeRates:
+class RuntimeRates(Struct, frozen=True):
     """Rates of a runtime on a board.
 
     Attributes:
@@ -312,8 +306,7 @@ class RuntimeRates:
         return power_mj + self.byte_mj * token.bytes + self.instruction_mj * token.instructions
 
 
-@dataclass(frozen=True)
-class PredictedRow:
+class PredictedRow(Struct, frozen=True):
     """Row, and rates fitted to the rest of its group, if any."""
 
     row: TokenRow

@@ -7,10 +7,10 @@ network over GPU clocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from ....kernels.units import AXES
 from ...reference import reference_network
@@ -31,8 +31,7 @@ _VGG_CPU_HZ, _VGG_EMC_HZ = 2.0352e9, 1.866e9
 _ELEMENTS = 32.0 * 2**20
 
 
-@dataclass(frozen=True)
-class MixbenchType:
+class MixbenchType(Struct, frozen=True):
     """Element type of the benchmark's compiled loop.
 
     Attributes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.cost.host import issue_key
@@ -27,8 +27,7 @@ _KERNELS_AT_ONCE = 64
 Thing = TypeVar("Thing")
 
 
-@dataclass(frozen=True)
-class CampaignSize:
+class CampaignSize(Struct, frozen=True):
     """Extent of a campaign.
 
     Attributes:
@@ -60,8 +59,7 @@ class CampaignSize:
         return self.random_kernels.get(kind, self.random_kernels_default)
 
 
-@dataclass(frozen=True)
-class CampaignUnit:
+class CampaignUnit(Struct, frozen=True):
     """Resumable step; a non-empty ``part`` selects configurations by order."""
 
     kind: str
@@ -74,8 +72,7 @@ class CampaignUnit:
         return [items[place] for place in self.part] if self.part else list(items)
 
 
-@dataclass(frozen=True)
-class Campaign:
+class Campaign(Struct, frozen=True):
     """All measurements, decided before the first.
 
     Attributes:

@@ -10,9 +10,11 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
@@ -30,8 +32,7 @@ PATIENCE_S = 60.0
 _LOOK_S, _POLL_S = 0.5, 0.02
 
 
-@dataclass
-class _Board:
+class _Board(Struct):
     """Board in a running campaign; ``running`` is its current step and future."""
 
     name: str

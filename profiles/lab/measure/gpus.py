@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .... import __version__
 from ....kernels.grid import FrequencyGrid
@@ -39,8 +41,7 @@ SWITCH_S = 0.9
 """Time to set, settle and restore a board's clocks, in s."""
 
 
-@dataclass(frozen=True)
-class Workstation:
+class Workstation(Struct, frozen=True):
     """GPU, its worker and description; ``locking`` is True if clocks are locked."""
 
     process: MeasuringWorker

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from ...board import BoardDescription, load_board
 from ...twin.measured.rows import read_lines
@@ -30,8 +30,7 @@ _TOTAL = ("vdd_in", "pom_5v_in", "sys5v", "total", "module", "board")
 _SPREAD = frozenset(["std", "stdev", "min", "max", "p90", "p95", "p99", "var", "variance", "idle"])
 
 
-@dataclass(frozen=True)
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """Column of a table; ``numbers`` is empty if any cell is text."""
 
     name: str
@@ -40,8 +39,7 @@ class TableColumn:
     texts: frozenset[str]
 
 
-@dataclass(frozen=True)
-class MappingGuess:
+class MappingGuess(Struct, frozen=True):
     text: str
     questions: tuple[str, ...]
 

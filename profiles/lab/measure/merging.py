@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from .... import __version__
@@ -55,8 +55,7 @@ _SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a 
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
 
-@dataclass(frozen=True)
-class RecordPart:
+class RecordPart(Struct, frozen=True):
     """One record's part of a merged record; ``rows`` counts its values."""
 
     board: str
@@ -109,7 +108,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
         networks=tuple(_distinguished(networks.items)),
         temperatures_c=tuple(temperatures.items),
         tables={name: MeasurementRows.joined(found) for name, found in tables.items()},
-        environment={"meter": "several records", "parts": [dataclasses.asdict(part) for part in parts]},
+        environment={"meter": "several records", "parts": [asdict(part) for part in parts]},
     )
     return found, parts
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.cost.features import MODELLED_KINDS
 from ....kernels.kinds import ELEMENTWISE
@@ -80,8 +82,7 @@ def measure_twin(campaign: Campaign, board: str, folder: Path | None, progress: 
     return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed), folder, progress)
 
 
-@dataclass(frozen=True)
-class TwinMeters:
+class TwinMeters(Struct, frozen=True):
     """Makes meters of simulated boards; noise follows from board and step."""
 
     board: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .... import __version__
 from ....kernels.cost.features import MODELLED_KINDS
@@ -27,8 +29,7 @@ from .steps import Progress, run_campaign
 from .variation import Variations
 
 
-@dataclass(frozen=True)
-class KernelLimits:
+class KernelLimits(Struct, frozen=True):
     """Largest random kernels, and their element types."""
 
     flops: float
@@ -43,8 +44,7 @@ _OF_POINTWISE = 4  # random kernels of each pointwise kind that networks have
 _MOST = KernelLimits(2e9, 8e6, DTYPES)  # a processor takes a tenth of a second for them
 
 
-@dataclass(frozen=True)
-class MeasuredModel:
+class MeasuredModel(Struct, frozen=True):
     path: Path
     network: Network
     inputs: tuple[TensorSpec, ...]
@@ -139,8 +139,7 @@ def unit_s(campaign: Campaign, unit: CampaignUnit, patience: TimingLimits, switc
     return each[unit.kind] * campaign.samples(unit)
 
 
-@dataclass(frozen=True)
-class Processor:
+class Processor(Struct, frozen=True):
     process: MeasuringWorker
     rapl: Rapl
     device: Device

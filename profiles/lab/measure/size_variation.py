@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....kernels.kinds import KernelKind, flops
 from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape

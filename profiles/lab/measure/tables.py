@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from ....kernels.cost.roofline import terms_ms
 from ....kernels.errors import KernelsError
@@ -56,8 +56,7 @@ _TOLD = 5  # rows that are named
 _NEAR = 0.01  # clocks as tables round them
 
 
-@dataclass
-class _DeviceRows:
+class _DeviceRows(Struct):
     """Rows of one device; ``distances`` holds line, time in ms, and relative time."""
 
     device: MeasuredDevice

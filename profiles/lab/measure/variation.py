@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ....kernels.cost.features import feature_rows
 from ....kernels.kinds import fused_of, kind_of, served_by
@@ -40,8 +40,7 @@ _CANDIDATES = 4  # drawn for each random kernel that is measured
 _OWN_SHARE = 3
 
 
-@dataclass(frozen=True)
-class VariationShares:
+class VariationShares(Struct, frozen=True):
     """Shares of the variations, 0 to 1.
 
     Attributes:

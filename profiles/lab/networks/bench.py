@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...errors import RecordError
@@ -19,8 +19,7 @@ SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "un
 _TESTED = 0.2
 
 
-@dataclass(frozen=True)
-class PredictorScore:
+class PredictorScore(Struct, frozen=True):
     """Errors of a predictor on one split and metric.
 
     Attributes:

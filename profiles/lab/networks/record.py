@@ -11,12 +11,13 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ....kernels.cost.roofline import DeviceRates
@@ -24,6 +25,7 @@ from ....kernels.errors import KernelsError
 from ....kernels.graph import PerformanceGraph, graph_of
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ....kernels.network import Network
+from ....kernels.values import PartlyCompared
 from ...documents import DocumentError, convert
 from ...errors import RecordError
 
@@ -51,8 +53,7 @@ def device_levels(chip: DeviceRates, grid: FrequencyGrid) -> list[NDArray[np.flo
     return [rates[:size, axis] for axis, size in enumerate(grid.shape)]
 
 
-@dataclass(frozen=True)
-class RecordContents:
+class RecordContents(PartlyCompared, frozen=True):
     """Description of a record.
 
     Attributes:
@@ -61,16 +62,16 @@ class RecordContents:
         speed: of a shared processor at the start: its :data:`DEVICE_FEATURES` and reference times; not compared.
     """
 
+    _ignored = frozenset({"speed"})
     source: str
     simulated: bool
     metrics: tuple[str, ...]
     conditions: str = ""
     format: int = FORMAT
-    speed: Mapping[str, float] = field(default_factory=dict, compare=False)
+    speed: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class RecordRow:
+class RecordRow(Struct, frozen=True):
     """Values of a network on one ``board`` with these :data:`DEVICE_FEATURES`."""
 
     board: str
@@ -78,8 +79,7 @@ class RecordRow:
     values: Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredNetwork:
+class MeasuredNetwork(Struct, frozen=True, eq=False, dict=True):
     """Network, family and rows; ``counters`` are a host GPU's, if counted."""
 
     name: str
@@ -93,23 +93,20 @@ class MeasuredNetwork:
         return graph_of(self.network)
 
 
-@dataclass(frozen=True, eq=False)
-class Query:
+class Query(Struct, frozen=True, eq=False):
     graph: PerformanceGraph
     device: tuple[float, ...]
-    counters: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredQuery(Query):
+class MeasuredQuery(Query, frozen=True, eq=False, kw_only=True):
     name: str
     family: str
     board: str
     values: Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkRecord:
+class NetworkRecord(Struct, frozen=True, eq=False):
     about: RecordContents
     networks: tuple[MeasuredNetwork, ...]
     left_out: Mapping[str, str]
@@ -117,7 +114,9 @@ class NetworkRecord:
     @property
     def samples(self) -> list[MeasuredQuery]:
         return [
-            MeasuredQuery(one.graph, row.device, one.name, one.family, row.board, row.values, counters=one.counters)
+            MeasuredQuery(
+                one.graph, row.device, one.counters, name=one.name, family=one.family, board=row.board, values=row.values
+            )
             for one in self.networks
             for row in one.rows
         ]

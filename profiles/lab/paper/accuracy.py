@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 LIMITS = (5.0, 10.0, 15.0, 20.0)
 """In percent."""
 
 
-@dataclass(frozen=True)
-class PredictionErrors:
+class PredictionErrors(Struct, frozen=True):
     """Errors of n predictions.
 
     Attributes:
@@ -28,8 +26,7 @@ class PredictionErrors:
     count: int
 
 
-@dataclass(frozen=True)
-class PredictionComparison:
+class PredictionComparison(Struct, frozen=True):
     """Predicted and observed values in one unit, and boards, (n,)."""
 
     predicted: NDArray[np.float64]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from ....kernels.boundary import Boundary
 from ....kernels.cost.board import BoardCost
@@ -32,8 +32,7 @@ NODES = 13
 """Boards in the paper."""
 
 
-@dataclass(frozen=True)
-class NetworkRun:
+class NetworkRun(Struct, frozen=True):
     """One inference of a network at one configuration.
 
     Attributes:
@@ -104,8 +103,7 @@ class NetworkRun:
         }
 
 
-@dataclass(frozen=True)
-class KindFigures:
+class KindFigures(Struct, frozen=True):
     """One kind over all networks of a study.
 
     Attributes:

@@ -8,9 +8,9 @@ are uniformly random.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration
@@ -82,8 +82,7 @@ def _pair(value: object) -> tuple[int, ...]:
     return numbers if len(numbers) > 1 else numbers * 2
 
 
-@dataclass(frozen=True)
-class KindMeasurements:
+class KindMeasurements(Struct, frozen=True):
     """Kernels of one kind on one board; ``real`` marks the networks' own."""
 
     node: int

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.network import Network
@@ -18,8 +18,7 @@ from .published import NAMES
 from .rotation import middle, total_mw
 
 
-@dataclass(frozen=True)
-class NetworkOnBoards:
+class NetworkOnBoards(Struct, frozen=True):
     """One network on every board at the shared configurations.
 
     Attributes:

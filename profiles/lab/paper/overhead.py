@@ -7,10 +7,10 @@ The paper timed predictions on the board; these run on this machine, by the daem
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.cost.features import feature_rows
@@ -26,8 +26,7 @@ _TIMED = 200
 _REPETITIONS = 3
 
 
-@dataclass(frozen=True)
-class Overhead:
+class Overhead(Struct, frozen=True):
     """Cost of predicting one kind's time or power.
 
     Attributes:

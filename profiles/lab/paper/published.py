@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ....kernels.network import Network
 from ...board import load_board
@@ -168,8 +169,7 @@ BOARD = "agx-xavier"
 KINDS = ("conv2d", "batch_norm", "matmul", "relu", "cat", "max_pool2d", "add", "adaptive_avg_pool2d")
 
 
-@dataclass(frozen=True)
-class PaperRow:
+class PaperRow(Struct, frozen=True):
     """Row of the paper's table: T in ms, and shares of T in percent."""
 
     time_ms: float
@@ -192,8 +192,7 @@ PAPER = {
 }
 
 
-@dataclass(frozen=True)
-class TwinRow:
+class TwinRow(Struct, frozen=True):
     """The same for the simulated board: medians over its nodes, without noise."""
 
     time_ms: float

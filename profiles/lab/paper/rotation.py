@@ -8,10 +8,11 @@ cost; networks follow sections 6.2 and 6.3. With one board, parts of its network
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
@@ -36,8 +37,7 @@ _PARTS = 5
 _KERNELS = ("kernel_ms", "kernel_mw", "gap_us", "timing_us")
 
 
-@dataclass(frozen=True)
-class HeldOutPart:
+class HeldOutPart(Struct, frozen=True):
     """Held-out part: training record, test record, and networks by position."""
 
     name: str
@@ -107,8 +107,7 @@ DTYPE = "float32"
 """Single precision, as in the paper."""
 
 
-@dataclass(frozen=True)
-class KernelRows:
+class KernelRows(Struct, frozen=True):
     """Kernels of one kind on held-out boards, in ms or W.
 
     Attributes:
@@ -140,8 +139,7 @@ class KernelRows:
         )
 
 
-@dataclass(frozen=True)
-class NetworkRows:
+class NetworkRows(Struct, frozen=True):
     """One network on held-out boards: latency in ms and energy in J, by method, at flat grid indices (n,)."""
 
     latency: Mapping[Method, PredictionComparison]
@@ -149,8 +147,7 @@ class NetworkRows:
     configuration: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """Result of holding out boards.
 
     Attributes:

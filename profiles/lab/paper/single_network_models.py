@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyGrid
@@ -92,8 +92,7 @@ def left_out_boards(
     }
 
 
-@dataclass(frozen=True)
-class MultiBoardGain:
+class MultiBoardGain(Struct, frozen=True):
     """Relative improvement for one network by training on several boards, in percent: range over training and test boards.
 
     Attributes:

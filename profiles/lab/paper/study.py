@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from ....kernels.grid import FrequencyGrid
 from ...adapt.measurements import Measurements
@@ -46,8 +46,7 @@ def options_for(record: Measurements, threads: int, seed: int, tuned: TunedRecip
     return TrainingOptions(recipes, rounds, threads=threads, seed=seed)
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(Struct, frozen=True):
     """Tables and figures of a record; None if not requested or ``missing``."""
 
     board: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...adapt.measurements import MeasurementRows, Measurements
@@ -55,8 +55,7 @@ Samples = Sequence[NDArray[np.float64]]
 _LEAST = 4  # observations of one board that a test is made of
 
 
-@dataclass(frozen=True)
-class DistributionTests:
+class DistributionTests(Struct, frozen=True):
     """Counts of tests, and of differences: k-sample Anderson-Darling (Scholz and Stephens 1987), two-sample
     Kolmogorov-Smirnov.
     """
@@ -74,8 +73,7 @@ class DistributionTests:
 NONE_TESTED = DistributionTests((0, 0), (0, 0))
 
 
-@dataclass(frozen=True)
-class BoardSpread:
+class BoardSpread(Struct, frozen=True):
     """One network at one configuration on every board.
 
     Attributes:
@@ -172,8 +170,7 @@ def kolmogorov_smirnov(first: NDArray[np.float64], second: NDArray[np.float64]) 
         return float(stats.ks_2samp(first, second).pvalue)
 
 
-@dataclass(frozen=True)
-class LatencyGrid:
+class LatencyGrid(Struct, frozen=True):
     """A network's median latency over its measured configurations, flat grid indices (n,)."""
 
     network: str

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from ....kernels.kinds import KINDS
 from ....kernels.network import KernelInvocation, Network
@@ -22,8 +23,7 @@ _CAST = "to"
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
 
-@dataclass(frozen=True)
-class TracedCall:
+class TracedCall(Struct, frozen=True):
     """Recorded call of a known kind.
 
     Attributes:
@@ -45,8 +45,7 @@ class TracedCall:
     direct: bool = True
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Comparison of a recorded run with a network's launches.
 
     Attributes:

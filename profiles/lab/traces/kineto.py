@@ -8,8 +8,10 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.errors import ModelError
 from ....kernels.kinds import KINDS
@@ -52,8 +54,7 @@ _BY_WHAT_THEY_CALL = (
 _WRAPPERS = tuple(f"aten::{name}" for name in _BY_WHAT_THEY_CALL)
 
 
-@dataclass
-class _RunningOperator:
+class _RunningOperator(Struct):
     name: str
     end_us: float
     counted: int | None

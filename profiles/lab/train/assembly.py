@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost, KernelModel, MissingPowerModel
@@ -45,8 +46,7 @@ _FREE = HostModel({}, NO_TIME)  # if issue times were not measured
 _LEAST_SIGMA = 0.01  # no bundle claims that its networks agree with their kernels better than this
 
 
-@dataclass(frozen=True)
-class Uncertainty:
+class Uncertainty(Struct, frozen=True):
     """Standard deviations of log(measured / predicted) for held-out networks and boards.
 
     Attributes:
@@ -62,8 +62,7 @@ class Uncertainty:
     errors: tuple[NetworkError, ...]
 
 
-@dataclass(frozen=True)
-class AssemblyFold:
+class AssemblyFold(Struct, frozen=True):
     """Networks and boards left out of one fold; without boards, all are tested."""
 
     networks: tuple[Network, ...]
@@ -357,7 +356,7 @@ def regions_of(
 
 
 def _entry_of(kind: str, region: Region) -> RegionEntry:
-    return RegionEntry(size_names(kind), **vars(region))
+    return RegionEntry(size_names(kind), **asdict(region))
 
 
 def _types_of(measurements: Measurements, kind: str) -> tuple[str, ...]:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
@@ -16,11 +17,10 @@ from ....kernels.execution import check_execution
 from ....kernels.network import Network
 
 _NOTHING = 1e-9
-_SOURCES = tuple(field.name for field in fields(BottleneckShares))
+_SOURCES = BottleneckShares.__struct_fields__
 
 
-@dataclass(frozen=True)
-class ObservedErrors:
+class ObservedErrors(Struct, frozen=True):
     """A network's errors at n configurations.
 
     Attributes:

@@ -8,10 +8,11 @@ reference networks show the largest, since TensorRT merges parallel convolutions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
@@ -96,8 +97,7 @@ def _fitted(
     return {name: round(float(factor), 4) for name, factor in zip(named, found, strict=True)}
 
 
-@dataclass(frozen=True, eq=False)
-class _MeasuredEngine:
+class _MeasuredEngine(Struct, frozen=True, eq=False):
     """One network at its n measured configurations.
 
     Attributes:

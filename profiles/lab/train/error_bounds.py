@@ -9,11 +9,12 @@ boards, configurations and frames; 19 of 20 networks keep the bound as often as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
@@ -55,8 +56,7 @@ _FIGURES: tuple[Figure, Figure] = ("latency", "energy")
 _NAMES = {"latency": ("latency_ms", "latency_sigma"), "energy": ("energy_mj", "energy_sigma")}
 
 
-@dataclass(frozen=True, eq=False)
-class _NetworkErrors:
+class _NetworkErrors(Struct, frozen=True, eq=False):
     """Components of a network's errors in latency or energy, over the flat grid.
 
     Attributes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
@@ -30,8 +31,7 @@ Progress = Callable[[int, int, str], None]
 _LEAST_SAMPLES = 5  # of a kind; a tree that has fewer says nothing
 
 
-@dataclass(frozen=True)
-class HeldOutNetwork:
+class HeldOutNetwork(Struct, frozen=True):
     """A held-out network.
 
     Attributes:
@@ -55,8 +55,7 @@ class HeldOutNetwork:
         return _rounded(asdict(self))
 
 
-@dataclass(frozen=True)
-class HeldOutKind:
+class HeldOutKind(Struct, frozen=True):
     """Kernels of one kind in held-out networks.
 
     Attributes:

@@ -7,10 +7,11 @@ Validation holds out boards, as MIRAGE (SEC '21, section 4.3), and kernels, sinc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.features import FREQUENCY_FEATURES, MODELLED_KINDS, feature_names, feature_rows
@@ -67,8 +68,7 @@ _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks w
 _LEAST_MW, _LEAST_OF_IDLE = 100.0, 0.02
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """Hyperparameters of one model; validation chooses the number of trees."""
 
     max_depth: int
@@ -82,8 +82,7 @@ class Recipe:
     colsample_bynode: float = 1.0
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(Struct, frozen=True):
     """Training options.
 
     Attributes:
@@ -99,8 +98,7 @@ class TrainingOptions:
     cluster: Any = None
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Training set of n rows and p features, with groups for validation."""
 
     features: NDArray[np.float32]
@@ -117,8 +115,7 @@ class Table:
         return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
 
 
-@dataclass(frozen=True)
-class TrainedModel:
+class TrainedModel(Struct, frozen=True):
     """One model as treelite bytes; ``sigma`` is of log(measured / predicted) on held-out data."""
 
     treelite: bytes
@@ -127,8 +124,7 @@ class TrainedModel:
     samples: int
 
 
-@dataclass(frozen=True)
-class TrainedKind:
+class TrainedKind(Struct, frozen=True):
     """Models of a kernel kind; no power if not measured."""
 
     kind: str

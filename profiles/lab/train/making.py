@@ -8,11 +8,11 @@ import lzma
 import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....kernels.cost.host import HostModel
 from ....kernels.network import Network

@@ -7,9 +7,10 @@ Inside a network, parameters have left the caches, host and kernels share the me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
@@ -26,8 +27,7 @@ _LEAST, _MOST = 0.5, 2.0  # beyond these it is something else that is wrong
 _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
 
 
-@dataclass(frozen=True)
-class NetworkFactors:
+class NetworkFactors(Struct, frozen=True):
     """Factors within networks of host and kernel time and power; memory waits.
 
     Attributes:
@@ -42,8 +42,7 @@ class NetworkFactors:
     host_us: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class GraphMeasurement:
+class GraphMeasurement(Struct, frozen=True):
     """A network measured as a CUDA graph at n configurations.
 
     Attributes:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.cost.features import MODELLED_KINDS
 from ....kernels.kinds import ELEMENTWISE
@@ -72,8 +74,7 @@ _SMALL_RECIPES = {
 }
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
+class TrainingPlan(Struct, frozen=True):
     """Plan of a bundle; ``silicon`` is the version of the simulated boards."""
 
     name: str

@@ -8,11 +8,11 @@ share models, a fifth at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.guesses import UNMODELLED_SIGMA

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ....kernels.correction.correct import correct
 from ....kernels.correction.observation import Observation
@@ -38,8 +39,7 @@ _STEADY = 100
 Order = Callable[[Sequence[Sequence[Observation]]], tuple[int, FrequencyConfiguration, float]]
 
 
-@dataclass(frozen=True)
-class OrderRow:
+class OrderRow(Struct, frozen=True):
     """State after some time.
 
     Attributes:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ....kernels.correction.correct import correct
@@ -33,8 +34,7 @@ RUNS = 24
 _FRAMES = 30  # rows of the tables are means of many
 
 
-@dataclass(frozen=True)
-class TransferErrors:
+class TransferErrors(Struct, frozen=True):
     """|predicted / measured - 1| in percent at unobserved configurations, medians over programs and orders."""
 
     latency_mean_percent: float
@@ -46,8 +46,7 @@ class TransferErrors:
         return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
-@dataclass(frozen=True)
-class RealRow:
+class RealRow(Struct, frozen=True):
     """Errors on a table's programs on one board, by :data:`WAYS`."""
 
     table: str
@@ -58,7 +57,7 @@ class RealRow:
     errors: Mapping[str, TransferErrors]
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "errors": {way: errors.to_json() for way, errors in self.errors.items()}}
+        return {**asdict(self), "errors": {way: errors.to_json() for way, errors in self.errors.items()}}
 
 
 def on_real_boards(

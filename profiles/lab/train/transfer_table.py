@@ -8,10 +8,11 @@ Compared with fits of the network's observations alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ....kernels.correction.correct import correct
@@ -37,8 +38,7 @@ Array = NDArray[np.float64]
 _ANY_RATE, _LEFT, _NOTHING_SMOOTH = 4.0, 0.05, 1e-4  # deviations of logarithms: of a rate, and of the residual
 
 
-@dataclass(frozen=True)
-class PublishedResult:
+class PublishedResult(Struct, frozen=True):
     """Published result of another method; errors are upper limits."""
 
     name: str
@@ -51,8 +51,7 @@ class PublishedResult:
 POWERTRAIN = PublishedResult("PowerTrain", 50, 15.0, 6.0, "arXiv 2407.13944")
 
 
-@dataclass(frozen=True, eq=False)
-class _TwoRateModel:
+class _TwoRateModel(Struct, frozen=True, eq=False):
     """Log of summed launch times, each the longer of compute and transfers, ``(launches, n)``."""
 
     compute_ms: Array
@@ -99,8 +98,7 @@ def overlap_fit(grid: FrequencyGrid, observations: Sequence[Observation]) -> Sur
 COUNTS = (0, 3, 10, 30, 100)
 
 
-@dataclass(frozen=True)
-class TransferRow:
+class TransferRow(Struct, frozen=True):
     """Mean absolute errors after a number of observations.
 
     Attributes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from ...documents import DocumentError, convert
 from ...errors import MeasurementError
@@ -16,8 +18,7 @@ from .kernel_models import Recipe
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class TunedRecipe:
+class TunedRecipe(Struct, frozen=True):
     """Recipe of the smallest model within the accepted loss.
 
     Attributes:
@@ -35,8 +36,7 @@ class TunedRecipe:
     pruned: int
 
 
-@dataclass(frozen=True)
-class TunedRecipes:
+class TunedRecipes(Struct, frozen=True):
     """Tuned recipes by kind and target; ``loss`` is the accepted error above the best, as a share."""
 
     loss: float
@@ -51,7 +51,7 @@ class TunedRecipes:
         }
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        path.write_text(json.dumps(to_builtins(self), indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> TunedRecipes:
@@ -65,8 +65,7 @@ class TunedRecipes:
         return tuned
 
 
-@dataclass(frozen=True)
-class TriedRecipe:
+class TriedRecipe(Struct, frozen=True):
     """Completed trial."""
 
     recipe: Recipe

@@ -8,11 +8,11 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ...adapt.measurements import Measurements
@@ -23,8 +23,7 @@ from .kernel_models import TARGETS, Recipe, Table, boosting_parameters, kernels_
 from .tuned_recipes import TriedRecipe, TunedRecipe, TunedRecipes, smallest
 
 
-@dataclass(frozen=True)
-class SearchSpace:
+class SearchSpace(Struct, frozen=True):
     """Inclusive ranges; marked ones are searched by logarithm."""
 
     rounds: tuple[int, int] = (100, 3000)
@@ -57,8 +56,7 @@ _STEP = 3  # growth of trees from one report to the next
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class TuningProblem:
+class TuningProblem(Struct, frozen=True):
     """One model's training set, and (training, validation) rows of each fold."""
 
     table: Table
@@ -133,8 +131,7 @@ _BUSY_S = 60.0  # longest lock of the file by one worker
 _REDUCTION = 3
 
 
-@dataclass(frozen=True)
-class SearchSettings:
+class SearchSettings(Struct, frozen=True):
     """Settings of a search.
 
     Attributes:
@@ -156,8 +153,7 @@ class SearchSettings:
     folds: int = FOLDS
 
 
-@dataclass(frozen=True)
-class StudyShare:
+class StudyShare(Struct, frozen=True):
     search: SearchSettings
     study: str
     kind: str

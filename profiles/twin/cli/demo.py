@@ -21,11 +21,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli.children import START_S, Child, ChildError, spawn, when_it_answers
@@ -177,8 +179,7 @@ _PACED_S = 1.5
 _FRAMES = 60
 
 
-@dataclass(frozen=True)
-class DemoRun:
+class DemoRun(Struct, frozen=True):
     """One run of a network: clocks, prediction and observation.
 
     Attributes:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....kernels.errors import GridError
 from ....kernels.grid import FrequencyGrid
@@ -24,8 +26,7 @@ Columns: TypeAlias = Text | tuple[Text, ...]
 """Column, or several that add up."""
 
 
-@dataclass(frozen=True)
-class FormSizes:
+class FormSizes(Struct, frozen=True):
     sizes: tuple[str, ...]
     usual: Mapping[str, int]
 
@@ -40,8 +41,7 @@ NEEDS: Mapping[str, FormSizes] = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """Cell of a column.
 
     Attributes:
@@ -54,7 +54,7 @@ class Cell:
     values: Mapping[str, str | int] = field(default_factory=dict)
 
 
-class _SummedColumns:
+class _SummedColumns(Struct, frozen=True):
     """Summed columns."""
 
     column: Columns
@@ -68,16 +68,13 @@ class _SummedColumns:
         return " + ".join(self.columns)
 
 
-@dataclass(frozen=True)
-class TimeColumn(_SummedColumns):
+class TimeColumn(_SummedColumns, frozen=True):
     """Time of one run of a row's program or kernel."""
 
-    column: Columns
     unit: Literal["s", "ms", "us", "ns", "1/s"]
 
 
-@dataclass(frozen=True)
-class ClockColumn:
+class ClockColumn(Struct, frozen=True):
     """Column of clocks, or of texts for clocks."""
 
     column: Text
@@ -85,8 +82,7 @@ class ClockColumn:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PowerColumn(_SummedColumns):
+class PowerColumn(_SummedColumns, frozen=True):
     """Power, or energy of one run.
 
     Attributes:
@@ -94,15 +90,13 @@ class PowerColumn(_SummedColumns):
         file: another table with the columns, at the same clocks, below the data's folder; ``clocks`` are its columns.
     """
 
-    column: Columns
     unit: Literal["W", "mW", "J", "mJ"]
     idle_mw: float = 0.0
     file: str = ""
     clocks: Mapping[Axis, ClockColumn] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DescribedDevice:
+class DescribedDevice(Struct, frozen=True):
     """Device without a board description; without axes, one configuration at 1 GHz."""
 
     name: Text
@@ -110,8 +104,7 @@ class DescribedDevice:
     axes: FrequencyGrid = field(default_factory=lambda: FrequencyGrid((1_000_000,), (10**9,), (10**9,)))
 
 
-@dataclass(frozen=True)
-class KernelColumns:
+class KernelColumns(Struct, frozen=True):
     """Measured kernel of a row; a size is a number, a column or a cell."""
 
     form: Form
@@ -120,8 +113,7 @@ class KernelColumns:
     dtype: Cell | str = "float32"
 
 
-@dataclass(frozen=True)
-class LaunchColumns:
+class LaunchColumns(Struct, frozen=True):
     """Measured launch of a row without sizes: a kernel without a model."""
 
     kind: Cell
@@ -130,8 +122,7 @@ class LaunchColumns:
     dtype: Cell | str = "float32"
 
 
-@dataclass(frozen=True)
-class NetworkColumns:
+class NetworkColumns(Struct, frozen=True):
     """Measured network or program of a row.
 
     Attributes:
@@ -145,8 +136,7 @@ class NetworkColumns:
     reference: str = ""
 
 
-@dataclass(frozen=True)
-class TableMapping:
+class TableMapping(Struct, frozen=True):
     """Checked mapping.
 
     Attributes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -36,8 +36,7 @@ _FAR = 2.0
 """Larger factors from a board's clocks mean another unit."""
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredTable:
+class MeasuredTable(Struct, frozen=True, eq=False):
     """Measurements of one program at each configuration of a real board.
 
     Attributes:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation, Network
@@ -26,8 +27,7 @@ _NOTHING = Regulator(0.0, 0.0, 0.0)
 _OF_BOARD, _OF_CLOCKS, _OF_OPERANDS, _OF_ISSUE = 11, 12, 13, 14
 
 
-@dataclass(frozen=True)
-class KernelConditions:
+class KernelConditions(Struct, frozen=True):
     """Surroundings of a kernel.
 
     Attributes:
@@ -43,8 +43,7 @@ class KernelConditions:
     zeros: bool = False
 
 
-@dataclass(frozen=True)
-class PassConditions:
+class PassConditions(Struct, frozen=True):
     """Pass at given clocks: effective clocks, remaining bandwidth, and unexplained factor on its time."""
 
     work: CodePass

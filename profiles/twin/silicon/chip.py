@@ -7,12 +7,13 @@ A file may be ``like`` another and override parts; ``with`` adds another file's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -20,8 +21,7 @@ from ...documents import DocumentError, convert, load_yaml
 from ...errors import TwinError
 
 
-@dataclass(frozen=True)
-class EngineRuntime:
+class EngineRuntime(Struct, frozen=True):
     """Runtime that compiles a network before running it.
 
     Attributes:
@@ -47,8 +47,7 @@ class EngineRuntime:
     rate: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class LibraryUnevenness:
+class LibraryUnevenness(Struct, frozen=True):
     """Unevenness of a library's choices, as standard deviations of log time.
 
     Attributes:
@@ -63,8 +62,7 @@ class LibraryUnevenness:
     clocks: float
 
 
-@dataclass(frozen=True)
-class CurrentLimiter:
+class CurrentLimiter(Struct, frozen=True):
     """Over-current protection that removes GPU pulses unseen by its clock.
 
     Attributes:
@@ -76,8 +74,7 @@ class CurrentLimiter:
     least: float
 
 
-@dataclass(frozen=True)
-class Regulator:
+class Regulator(Struct, frozen=True):
     """Input power of a rail at output P watts: ``P + fixed_w + share P + per_w P^2``."""
 
     fixed_w: float
@@ -85,8 +82,7 @@ class Regulator:
     per_w: float
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(Struct, frozen=True):
     """Dependence of energy on operands.
 
     Attributes:
@@ -98,8 +94,7 @@ class Operands:
     inside: float
 
 
-@dataclass(frozen=True)
-class Refresh:
+class Refresh(Struct, frozen=True):
     """DRAM refresh above each of the ascending temperatures: rate relative to 45 degrees, and power and share of time at rate
     1.
     """
@@ -110,8 +105,7 @@ class Refresh:
     time: float
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Memory traffic of the issuing host.
 
     Attributes:
@@ -123,8 +117,7 @@ class Traffic:
     waits: float
 
 
-@dataclass(frozen=True)
-class ChipDetails:
+class ChipDetails(Struct, frozen=True):
     """Details of a chip.
 
     Attributes:
@@ -165,8 +158,7 @@ Domain: TypeAlias = Literal["gpu", "cpu", "soc", "dram", "cv", "other"]
 """Physical supply; ``other`` is clock-independent power of module and carrier."""
 
 
-@dataclass(frozen=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """Frequency configurations as arrays of equal shape, in Hz."""
 
     cpu_hz: Array
@@ -192,8 +184,7 @@ class Clocks:
         return len(self.gpu_hz)
 
 
-@dataclass(frozen=True)
-class MemorySystem:
+class MemorySystem(Struct, frozen=True):
     """DRAM behind a fabric at the GPU clock.
 
     Attributes:
@@ -216,8 +207,7 @@ class MemorySystem:
     latency_emc_cycles: float
 
 
-@dataclass(frozen=True)
-class KernelStart:
+class KernelStart(Struct, frozen=True):
     """Start of a kernel, ``gap`` between queued ones, and host round trip."""
 
     start_s: float
@@ -228,8 +218,7 @@ class KernelStart:
     return_s: float  # from the last kernel's end to the waiting thread
 
 
-@dataclass(frozen=True)
-class VoltageCurve:
+class VoltageCurve(Struct, frozen=True):
     """Voltage of a rail over its clock: flat up to a knee, then rising by the regulator's steps."""
 
     volts: float
@@ -240,8 +229,7 @@ class VoltageCurve:
     step_mv: float
 
 
-@dataclass(frozen=True)
-class VoltageLevels:
+class VoltageLevels(Struct, frozen=True):
     """Rail with few levels, tied to the memory clock."""
 
     emc_hz: tuple[float, ...]
@@ -249,15 +237,13 @@ class VoltageLevels:
     step_mv: float
 
 
-@dataclass(frozen=True)
-class Voltages:
+class Voltages(Struct, frozen=True):
     gpu: VoltageCurve
     cpu: VoltageCurve
     soc: VoltageLevels
 
 
-@dataclass(frozen=True)
-class Energies:
+class Energies(Struct, frozen=True):
     """Energy of work above idle, of GPU, CPU and memory controller at 1 V."""
 
     operation_j: float
@@ -271,16 +257,14 @@ class Energies:
     active_core_j: float  # per CPU cycle of the thread that issues work
 
 
-@dataclass(frozen=True)
-class PowerSteps:
+class PowerSteps(Struct, frozen=True):
     """Power over the memory clock, linear between the given clocks."""
 
     emc_hz: tuple[float, ...]
     watts: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class IdlePower:
+class IdlePower(Struct, frozen=True):
     """Idle power: leakage at 1 V and 45 degrees, constants, and energy per cycle."""
 
     gpu_leakage_w: float
@@ -298,8 +282,7 @@ class IdlePower:
     other_w: float
 
 
-@dataclass(frozen=True)
-class HostProcessor:
+class HostProcessor(Struct, frozen=True):
     """Issuing CPU, relative to the reference (:mod:`.kinds`, :mod:`.host`).
 
     Attributes:
@@ -315,8 +298,7 @@ class HostProcessor:
     fixed: float
 
 
-@dataclass(frozen=True)
-class LaneRate:
+class LaneRate(Struct, frozen=True):
     """Multiply-adds per lane and cycle, in plain code and products, and energy relative to single precision."""
 
     vector: float
@@ -330,8 +312,7 @@ _UNGATED_LEAKAGE = 0.3  # the share of the GPU's leakage that is not of its SMs
 _L2_KEEPS, _L2_LOSES_OVER = 0.55, 1.1  # shares of the L2 up to which nothing is lost, and over which ever more is
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(Struct, frozen=True):
     """One simulated chip on its module.
 
     Attributes:
@@ -473,7 +454,7 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 _KINDS = ("conv2d", "depthwise", "matmul", "batch_norm", "relu", "add", "max_pool2d", "cat", "softmax", "layer_norm", "clone")
 _LIBRARY, _HOST, _ENERGY, _IDLE, _MEMORY = 0.25, 0.25, 0.2, 0.15, 0.1  # standard deviations of logarithms
 
@@ -488,9 +469,9 @@ def perturbed(chip: Chip, seed: int) -> Chip:
         return float(value * np.exp(random.normal(0.0, deviation)))
 
     def scaled(part: T, deviation: float) -> T:
-        numbers = {one.name: getattr(part, one.name) for one in fields(part)}  # type: ignore[arg-type]
+        numbers = asdict(part)
         changed: dict[str, Any] = {name: other(value, deviation) for name, value in numbers.items() if isinstance(value, float)}
-        return replace(part, **changed)  # type: ignore[type-var]
+        return replace(part, **changed)
 
     library = {**dict.fromkeys(_KINDS, 1.0), **chip.library}
     return replace(

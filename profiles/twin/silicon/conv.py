@@ -8,9 +8,10 @@ kernel, 4x4 in four), tiled FFT, and tensor cores, with copies to innermost chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....kernels.network import DTYPE_BYTES, KernelInvocation
 from .chip import Array, Chip
@@ -60,8 +61,7 @@ _SINGLE_BYTES = 4.0
 _BATCH_POWER = 0.5  # how fast large batches are approached
 
 
-@dataclass(frozen=True)
-class _ConvolutionShape:
+class _ConvolutionShape(Struct, frozen=True):
     """Columns of convolution parameters, each of shape ``(rows,)``."""
 
     batch: Array
@@ -214,7 +214,7 @@ def _library_product(chip: Chip, s: _ConvolutionShape, way: Array) -> tuple[Gemm
     splits = (way == PLAIN) | (way == PRECOMPUTED) | (way == TENSOR)
     whole = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=False)
     parts = gemm(chip, m, n, k, batch, aligned * _RATE[way], may_split=True, tensor=chip.tensor_cores)
-    chosen = {name: np.where(splits, getattr(parts, name), getattr(whole, name)) for name in Gemm.__dataclass_fields__}
+    chosen = {name: np.where(splits, getattr(parts, name), getattr(whole, name)) for name in Gemm.__struct_fields__}
     faster = np.where(way == TENSOR, s.rate, 1.0)
     narrow = np.where(way == TENSOR, s.element / _SINGLE_BYTES, 1.0)
     product = Gemm(**chosen)

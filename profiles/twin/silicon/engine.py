@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from math import prod
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....kernels.network import Call, HostOp, KernelInvocation, Network, ParamValue, Shape
 from ...errors import TwinError
@@ -18,8 +20,7 @@ _EIGHT_BITS = ("int8", "uint8")
 _SENSITIVE = ("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "attention", "gelu", "mean", "sum")
 
 
-@dataclass(eq=False)
-class _Unit:
+class _Unit(Struct, eq=False):
     root: int
     members: list[int] = field(default_factory=list)
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
@@ -38,8 +39,7 @@ def epilogue(call: KernelInvocation) -> tuple[str, ...]:
     return MEMBERS.get(call.kind.partition("_")[2], ()) if product_of(call.kind) else ()
 
 
-@dataclass(frozen=True)
-class Products:
+class Products(Struct, frozen=True):
     """Products of one chip under a framework, or under an engine."""
 
     chip: Chip

@@ -6,9 +6,8 @@ The library scores tiles by whole waves of equal blocks. The cost follows from t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from .chip import Array, Chip
 
@@ -38,8 +37,7 @@ _SINGLE_BYTES = 4.0
 _SHARED_READS = 0.55  # the share of other blocks' reads that come too late to be served by the L2
 
 
-@dataclass(frozen=True)
-class Gemm:
+class Gemm(Struct, frozen=True):
     """Batch of products C[m, n] = A[m, k] B[k, n] as one launch; arrays ``(rows,)``."""
 
     cycles: Array

@@ -7,12 +7,13 @@ Independent of the predictor's table (``kernels/kinds.py``). A kind without a ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ....kernels.network import KernelInvocation
 from ...errors import TwinError
@@ -24,8 +25,7 @@ from .passes import CodePass, column, element, number
 from .products import attention, matmul, transposed
 
 
-@dataclass(frozen=True)
-class SiliconKind:
+class SiliconKind(Struct, frozen=True):
     """One kernel kind on a simulated board.
 
     Attributes:
@@ -126,7 +126,7 @@ def _recurrent(gates: int, chip: Chip, calls: Sequence[KernelInvocation]) -> lis
 
 def _times(work: CodePass, many: Array) -> CodePass:
     scaled = ("cycles", "serial_cycles", "round_trips", "l2_bytes", "dram_bytes", "operations")
-    values = {field.name: getattr(work, field.name) for field in fields(work)}
+    values = asdict(work)
     return CodePass(**{name: value * many if name in scaled else value for name, value in values.items()})
 
 

@@ -8,10 +8,10 @@ streams more). Start-up, drain and serial dependencies do not overlap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from ....kernels.network import DTYPE_BYTES, KernelInvocation
@@ -28,8 +28,7 @@ _TRIM_SPREAD = 0.014  # assumed: about two of the regulator's steps
 _ROUNDING = 1e-9  # of a regulator's step, so that a voltage that is one is not raised to the next
 
 
-@dataclass(frozen=True)
-class Variation:
+class Variation(Struct, frozen=True):
     """Factors of one node relative to the nominal chip, after MIRAGE's thirteen boards (Figure 2)."""
 
     issue: float  # host work
@@ -162,8 +161,7 @@ _MEMORY_TRIPS = 2.0  # a kernel's first load and its last store wait for DRAM
 _SHORTEST_S = 1e-12  # shortest pass, against division by zero
 
 
-@dataclass(frozen=True)
-class KernelCode:
+class KernelCode(Struct, frozen=True):
     """Constants of a kernel's code.
 
     Fitted together so that ten networks on the AGX Xavier take the times of MIRAGE's Table 1
@@ -192,8 +190,7 @@ class KernelCode:
     resident: float = 8.0
 
 
-@dataclass(frozen=True)
-class CodePass:
+class CodePass(Struct, frozen=True):
     """One launch of device code, for n invocations at once; arrays of shape ``(n,)``.
 
     Attributes:
@@ -248,10 +245,10 @@ class CodePass:
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
 
     def rows(self, index: NDArray[np.intp]) -> CodePass:
-        return CodePass(*(getattr(self, name)[index] for name in CodePass.__dataclass_fields__))
+        return CodePass(*(getattr(self, name)[index] for name in CodePass.__struct_fields__))
 
     def merged(self, where: NDArray[np.bool_], other: CodePass) -> CodePass:
-        return CodePass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in CodePass.__dataclass_fields__))
+        return CodePass(*(np.where(where, getattr(other, name), getattr(self, name)) for name in CodePass.__struct_fields__))
 
 
 def seconds(work: CodePass, clocks: Clocks, chip: Chip, node: Variation, *, cold: bool, supply: Array | float = 1.0) -> Array:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.network import Call, KernelInvocation, Network
@@ -27,8 +28,7 @@ from .power import BUSY_DOMAINS, cpu_idle_w, idle_w, issue_power_w, pass_energy_
 LAUNCH_QUEUE = 1024
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """One inference at each of n configurations; arrays of shape ``(n,)``.
 
     Attributes:
@@ -102,8 +102,7 @@ _SHUNT_STEP_UV = 40.0  # of an INA3221 (its data sheet: 13 bits over +-163.8 mV)
 _BUS_MV = 19000.0  # the AGX Xavier's supply, where a description does not know
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """GPU time in s, energy above idle by rail in J, launches, DRAM bytes; arrays of one shape."""
 
     seconds: Array
@@ -235,7 +234,7 @@ class Silicon:
 
     def launch(self, work: CodePass, clocks: Clocks) -> Activity:
         """One launch of given work without issuing: shape ``(n, len(clocks))``."""
-        column = CodePass(*(getattr(work, name)[:, None] for name in CodePass.__dataclass_fields__))
+        column = CodePass(*(getattr(work, name)[:, None] for name in CodePass.__struct_fields__))
         busy = seconds(column, clocks, self.chip, self.variation, cold=False)
         energy = pass_energy_j(column, busy, clocks, self.chip, self.variation, cold=False)
         whole = {domain: np.broadcast_to(value, busy.shape) for domain, value in energy.items()}

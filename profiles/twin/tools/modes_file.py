@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     # Not at run time: it would bring NumPy into programs that have to start quickly.
@@ -28,23 +29,20 @@ class ModeLine(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True)
-class ModeParameter:
+class ModeParameter(Struct, frozen=True):
     """Type of a parameter (``FILE`` or ``CLOCK``), and the path of each argument."""
 
     kind: str
     paths: dict[str, str]
 
 
-@dataclass(frozen=True)
-class ConfiguredMode:
+class ConfiguredMode(Struct, frozen=True):
     id: int
     name: str
     lines: tuple[ModeLine, ...]
 
 
-@dataclass(frozen=True)
-class ModesFile:
+class ModesFile(Struct, frozen=True):
     parameters: dict[str, ModeParameter]
     modes: tuple[ConfiguredMode, ...]
     default: int

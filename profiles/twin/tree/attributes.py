@@ -14,8 +14,9 @@ import re
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ...timing import Clock
 from ..faults import Faults
@@ -67,8 +68,7 @@ def refusal(number: int, path: str = "") -> OSError:
     return OSError(number, os.strerror(number), path or None)
 
 
-@dataclass(frozen=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """One file.
 
     Attributes:
@@ -101,8 +101,7 @@ def constant(value: object, *, present: Callable[[], bool] = lambda: True) -> At
     return Attribute(lambda: text, present=present, fixed=True)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     target: str
     present: Callable[[], bool] = lambda: True
 

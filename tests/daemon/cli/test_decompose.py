@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.network import Network
@@ -91,7 +91,7 @@ def test_decompose_reads_torchscript(capsys: pytest.CaptureFixture[str]) -> None
 def test_decompose_says_which_launches_are_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tokens.json"
     first = NETWORK.launches[0]
-    path.write_text(json.dumps(network(dataclasses.replace(first, params={**first.params, "assumed": True})).to_json()))
+    path.write_text(json.dumps(network(msgspec.structs.replace(first, params={**first.params, "assumed": True})).to_json()))
     code, _, err = run(capsys, "decompose", str(path))
     assert code == 0 and err.count("\n") == 1 and "1 copy is assumed" in err and "contiguous" in err
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.cost.features import feature_rows

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -77,7 +77,7 @@ def test_units_that_nobody_counted_are_not_judged() -> None:
 
 
 def test_a_slice_of_the_gpu_is_a_choice_of_its_own() -> None:
-    sliced = dataclasses.replace(BOARD, mig=GpuSlices(20, (GpuSlice("1g", 5),)))
+    sliced = msgspec.structs.replace(BOARD, mig=GpuSlices(20, (GpuSlice("1g", 5),)))
     found = judged(board=sliced)
     assert found["FULL, MIG 1g"].latency_ms == pytest.approx(4 * found["FULL"].latency_ms)
     assert "HALF, MIG 1g" not in found

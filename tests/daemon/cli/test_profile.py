@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.cli import main as jetdvfs
 from jetdvfs.profiles.lab.cli import main

@@ -7,12 +7,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.cli.setup.board import ObservedRun, SetUpBoard, known_facts, spread_out

@@ -6,10 +6,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused, InputError, UsageError
 from jetdvfs.daemon.hardware.hardware import Hardware

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from jetdvfs.daemon.cli.modes import switch_mode
 from jetdvfs.daemon.errors import HardwareRefused, NotPermitted

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jetdvfs.daemon.errors import DaemonError
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy, HardwareRefused
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board

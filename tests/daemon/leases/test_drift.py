@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.config import Config
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.power_modes import CONF, STATUS
 from jetdvfs.daemon.leases.controller import Controller

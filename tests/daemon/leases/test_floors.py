@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jetdvfs.daemon.config import Config, load_config
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.leases.controller import Controller
 from jetdvfs.daemon.leases.demand import LeaseProcesses

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.daemon.errors import UsageError
@@ -20,7 +20,7 @@ from jetdvfs.tests.support.paths import ROOT
 # A class stays a target as long as its interpreter runs: this one has an interpreter of its own.
 NEW_TARGET = """
 import contextlib
-from dataclasses import replace
+from msgspec.structs import replace
 from jetdvfs.daemon.planning.targets import UnboundedTarget
 
 class MinPower(UnboundedTarget):

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.errors import UsageError
 from jetdvfs.daemon.hardware.sensors.cooling import CoolingState

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.worker import answers, packing
@@ -51,7 +52,7 @@ def test_a_network_comes_back_as_it_was_without_names() -> None:
     info, payload = packing.packed_network(whole)
     assert packing.unpacked_network(payload) == replace(whole, name="")
     assert (info.launches, info.host_calls, info.kinds["conv2d"], info.digest) == (184, 62, 56, whole.digest)
-    assert convert(json.loads(json.dumps(asdict(info))), answers.NetworkInfo, exact=True) == info
+    assert convert(json.loads(json.dumps(to_builtins(info))), answers.NetworkInfo, exact=True) == info
     inputs = (*(replace(spec, name="image") for spec in whole.inputs), TensorSpec((), "int", "size", (3,)))
     renamed, same = packing.packed_network(replace(whole, name="another", inputs=inputs))
     assert (renamed.name, same) == ("another", payload)
@@ -113,13 +114,13 @@ def test_what_is_no_packed_network_is_refused(payload: bytes) -> None:
 def test_a_network_s_description_of_another_form_is_refused(member: str, value: Any) -> None:
     info, _ = packing.packed_network(network())
     with pytest.raises(DocumentError):
-        convert({**asdict(info), member: value}, answers.NetworkInfo, exact=True)
+        convert({**to_builtins(info), member: value}, answers.NetworkInfo, exact=True)
 
 
 def test_a_surface_comes_back_to_the_last_bit() -> None:
     made = surface()
     info, figures = packing.packed_surface(made)
-    back = answers.unpacked_surface(json.loads(json.dumps(asdict(info))), figures, GRID, "sum")
+    back = answers.unpacked_surface(json.loads(json.dumps(to_builtins(info))), figures, GRID, "sum")
     assert (back.grid, back.method, back.unmodelled, back.boundary) == (GRID, "sum", made.unmodelled, END)
     for name in FIGURES:
         np.testing.assert_array_equal(getattr(back, name), getattr(made, name))
@@ -136,7 +137,7 @@ def test_figures_that_are_none_are_refused(name: str, figure: float) -> None:
     values = np.frombuffer(figures, "<f8").reshape(len(arrays), -1).copy()
     values[arrays.index(name), 17] = figure
     with pytest.raises(CostModelError, match=name):
-        answers.unpacked_surface(asdict(info), values.tobytes(), GRID, "sum")
+        answers.unpacked_surface(to_builtins(info), values.tobytes(), GRID, "sum")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_figures_that_are_none_are_refused(name: str, figure: float) -> None:
 def test_what_is_no_surface_is_refused(members: dict[str, Any]) -> None:
     info, figures = packing.packed_surface(surface())
     with pytest.raises(DocumentError):
-        answers.unpacked_surface({**asdict(info), **members}, figures, GRID, "sum")
+        answers.unpacked_surface({**to_builtins(info), **members}, figures, GRID, "sum")
 
 
 @pytest.mark.parametrize("size", [0, -8, 8, 1])
@@ -164,7 +165,7 @@ def test_figures_of_another_size_are_refused(size: int) -> None:
     info, figures = packing.packed_surface(surface())
     data = figures[:size] if size <= 0 else figures + bytes(size)
     with pytest.raises(CostModelError, match="bytes of figures; expected"):
-        answers.unpacked_surface(asdict(info), data, GRID, "sum")
+        answers.unpacked_surface(to_builtins(info), data, GRID, "sum")
 
 
 @settings(max_examples=200, deadline=None)

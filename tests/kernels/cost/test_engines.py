@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.board import UNSCALED, BoardCost
 from jetdvfs.kernels.cost.engines import EngineCosts, EngineRates

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.execution import memory_use

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.features import MODELLED_KINDS, columns, feature_names, feature_rows
 from jetdvfs.kernels.errors import CostModelError

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.board import BoardCost
 from jetdvfs.kernels.cost.features import feature_rows

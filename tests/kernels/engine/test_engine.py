@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from jetdvfs.daemon.cli import main
 from jetdvfs.kernels.budget import Account, Budget
@@ -73,7 +74,7 @@ def test_what_is_fused_without_a_kind_of_its_own_stands_in_the_epilogue() -> Non
 def test_a_model_of_plain_convolutions_is_less_sure_of_those_with_an_epilogue() -> None:
     cost = board(sigma=0.1)
     plain = conv2d()
-    finishing = KernelInvocation(**{**vars(plain), "params": {**plain.params, "epilogue": "silu"}})
+    finishing = KernelInvocation(**{**asdict(plain), "params": {**plain.params, "epilogue": "silu"}})
     known, less = cost.model_for(plain), cost.model_for(finishing)
     assert known is not None and less is not None
     assert less.kind == known.kind and less.time_sigma > known.time_sigma

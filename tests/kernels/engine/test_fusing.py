@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.daemon.cli import main
@@ -46,7 +46,9 @@ def product(one: Shape, other: Shape, bias: bool = False) -> KernelInvocation:
 
 def wired(*launches: tuple[KernelInvocation, tuple[int, ...]]) -> Network:
     """A network of launches, each with the numbers of those that write what it reads."""
-    return dataclasses.replace(network(*(launch for launch, _ in launches)), reads=tuple(writers for _, writers in launches))
+    return msgspec.structs.replace(
+        network(*(launch for launch, _ in launches)), reads=tuple(writers for _, writers in launches)
+    )
 
 
 def kinds(engine: Network) -> list[str]:
@@ -123,7 +125,7 @@ def test_a_softmax_that_is_not_between_products_stays() -> None:
 
 
 def test_a_product_takes_in_its_bias_and_nothing_else() -> None:
-    bias = dataclasses.replace(pointwise("add", 2, (4, 8)), inputs=((4, 8), (8,)))
+    bias = msgspec.structs.replace(pointwise("add", 2, (4, 8)), inputs=((4, 8), (8,)))
     engine = as_engine(wired((product((4, 16), (16, 8)), (-1, -1)), (bias, (0, -1))))
     (made,) = engine.launches
     assert made.kind == "matmul" and made.params["bias"] is True and made.inputs == ((4, 16), (16, 8))
@@ -136,7 +138,7 @@ def test_means_over_images_are_pools() -> None:
     mean = KernelInvocation("mean", "", (IMAGE,), (1, 16, 1, 1), "float32", {"dim": (2, 3), "keepdim": True}, 1, 1)
     (made,) = as_engine(wired((mean, (-1,)))).launches
     assert (made.kind, made.params) == ("avg_pool2d", {"kernel_size": (8, 8), "stride": (1, 1), "padding": (0, 0)})
-    rows = dataclasses.replace(mean, output=(1, 16, 8, 1), params={"dim": (3,), "keepdim": True})
+    rows = msgspec.structs.replace(mean, output=(1, 16, 8, 1), params={"dim": (3,), "keepdim": True})
     assert kinds(as_engine(wired((rows, (-1,))))) == ["mean"]
 
 
@@ -255,7 +257,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
 @pytest.mark.parametrize("lacking", ["weight", "stride"])
 def test_a_list_by_others_that_lacks_something_is_refused_in_one_line(lacking: str) -> None:
     own = convolution()
-    torn = dataclasses.replace(own, params={name: value for name, value in own.params.items() if name != lacking})
+    torn = msgspec.structs.replace(own, params={name: value for name, value in own.params.items() if name != lacking})
     with pytest.raises(ModelError, match="a launch lacks a member of its kind") as caught:
         as_engine(wired((pointwise("exp"), (-1,)), (torn, (0,)), (torn, (0,))))
     assert "\n" not in str(caught.value)

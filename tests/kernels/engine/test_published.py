@@ -8,10 +8,10 @@ post-processes boxes are left out. The networks are drawn as their files are lis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.engine.fusing import as_engine
 from jetdvfs.kernels.kinds import flops

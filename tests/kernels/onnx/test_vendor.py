@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -132,7 +132,7 @@ def listed(case: bytes, inputs: list[TensorSpec]) -> Network:
 
 
 def plainly(launches: tuple[KernelInvocation, ...]) -> list[KernelInvocation]:
-    return [dataclasses.replace(launch, scope="") for launch in launches]
+    return [msgspec.structs.replace(launch, scope="") for launch in launches]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "a loop over slices"])

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -69,7 +69,7 @@ def test_products_of_a_stack_of_matrices_are_one_product_where_their_rows_lie_so
     module, specs = build(Products, trainable=trainable), [parse_input("3x6x8")]
     traced = oracle.archive_of(module, "trace", [torch.zeros(3, 6, 8)])
     ours, theirs = decompose(traced, specs), oracle.network_of(module, specs)
-    shown = [[dataclasses.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
+    shown = [[msgspec.structs.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
     assert shown[0] == shown[1]
 
 
@@ -104,7 +104,7 @@ def test_layers_are_what_pytorch_dispatches(name: str, how: str, trainable: bool
         if how == "script":
             assert ours == theirs
         else:
-            assert dataclasses.replace(ours, scope="") == dataclasses.replace(theirs, scope="")
+            assert msgspec.structs.replace(ours, scope="") == msgspec.structs.replace(theirs, scope="")
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.decompose import decompose
@@ -230,7 +230,7 @@ def test_operators_are_what_pytorch_dispatches(texts: list[str]) -> None:
     module = Traced(texts)
     ours = decompose(oracle.archive_of(module, "trace", example), inputs)
     theirs = oracle.network_of(module, inputs)
-    shown = [[dataclasses.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
+    shown = [[msgspec.structs.replace(launch, scope="") for launch in network.launches] for network in (ours, theirs)]
     assert shown[0] == shown[1]
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.adapt.measurements import TABLES, Measurements
 from jetdvfs.profiles.board import load_board

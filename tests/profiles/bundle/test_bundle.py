@@ -10,12 +10,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.region import ModelPair, Region, Span, size_names

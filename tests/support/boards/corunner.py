@@ -10,7 +10,8 @@ busy the host is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from jetdvfs.profiles.twin.co_runners import BoardClocks, CoRunnerLoad
 
@@ -18,8 +19,7 @@ from jetdvfs.profiles.twin.co_runners import BoardClocks, CoRunnerLoad
 ISOCHRONOUS_SHARE = 0.4
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """What is to be done again and again.
 
     Attributes:

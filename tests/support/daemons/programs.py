@@ -7,10 +7,10 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -24,8 +24,7 @@ _COOLS_S = 60.0
 """For how long after heat nobody is blamed for late frames: clocks come back step by step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """What is asked for, and what is true.
 
     Attributes:
@@ -39,8 +38,7 @@ class Program:
     fps: float
 
 
-@dataclass(eq=False)
-class Running:
+class Running(Struct, eq=False):
     """A program that holds a lease.
 
     Attributes:

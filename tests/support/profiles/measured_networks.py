@@ -65,7 +65,7 @@ def measured(count: int, devices: Sequence[tuple[float, ...]] = DEVICES, seed: i
 
 def samples(count: int, devices: Sequence[tuple[float, ...]] = DEVICES, seed: int = 0) -> list[MeasuredQuery]:
     return [
-        MeasuredQuery(one.graph, row.device, one.name, one.family, row.board, row.values)
+        MeasuredQuery(one.graph, row.device, name=one.name, family=one.family, board=row.board, values=row.values)
         for one in measured(count, devices, seed)
         for row in one.rows
     ]

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 POWER_W = 50.0
 
@@ -13,8 +14,7 @@ class NVMLError(Exception):
     """What the library raises."""
 
 
-@dataclass
-class StandInNvml:
+class StandInNvml(Struct):
     """One GPU.
 
     Attributes:
@@ -32,7 +32,7 @@ class StandInNvml:
     NVMLError = NVMLError
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
-    clock_mhz = 1800
+    clock_mhz: int = 1800
 
     def nvmlInit(self) -> None: ...
 

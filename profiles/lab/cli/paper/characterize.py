@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from .....daemon import arguments
 from .....daemon.cli import model_arguments as common
@@ -56,8 +58,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="also draw a picture (needs matplotlib)")
 
 
-@dataclass(frozen=True)
-class _StudyFigures:
+class _StudyFigures(Struct, frozen=True):
     board: str
     configuration: FrequencyConfiguration
     origin: str

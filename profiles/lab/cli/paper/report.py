@@ -9,10 +9,11 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from .....daemon import arguments
 from .....daemon.cli.output import print_json, progress_bar, table

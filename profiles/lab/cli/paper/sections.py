@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from .....kernels.grid import FrequencyGrid
 from ...paper.overhead import Overhead
@@ -32,8 +32,7 @@ DIFFERENCES = (
 )
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """Table or figure of the paper; columns headed :data:`PAPER` are its values of the column before."""
 
     part: str

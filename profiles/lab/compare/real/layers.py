@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....errors import ComparisonDataError
@@ -43,8 +43,7 @@ _SHARES = {"bound": 0.25, "rates": 0.75}
 _BELOW = 0.98  # runs scatter, and of the same scatter the mean relative error is least a little below its middle
 
 
-@dataclass(frozen=True)
-class NetworkRow:
+class NetworkRow(Struct, frozen=True):
     """Held-out network at a batch.
 
     Attributes:
@@ -62,8 +61,7 @@ class NetworkRow:
     scatter_percent: float
 
 
-@dataclass(frozen=True)
-class BatchMeans:
+class BatchMeans(Struct, frozen=True):
     """Means at a batch: ``percent`` and ``scatter_percent`` over runs, ``together_percent`` over networks."""
 
     percent: float

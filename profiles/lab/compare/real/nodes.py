@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ..agx_orin import MODES
@@ -40,8 +40,7 @@ _RIDGE = 1e-3
 _LEAST = 0.02  # of a rate by hand: least common rate
 
 
-@dataclass(frozen=True)
-class NodeWork:
+class NodeWork(Struct, frozen=True):
     """One call for one image.
 
     Attributes:
@@ -57,8 +56,7 @@ class NodeWork:
     size: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class LayerWork:
+class LayerWork(Struct, frozen=True):
     """Work of layers, each with its batch.
 
     Attributes:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from .....kernels.cost.board import BoardCost
 from .....kernels.cost.model import surface
@@ -20,8 +20,7 @@ from .layers import NODE_MS
 _SMS = max(mode.sm_count for mode in MODES.values())
 
 
-@dataclass(frozen=True)
-class LayerErrors:
+class LayerErrors(Struct, frozen=True):
     """Mean absolute errors of network times in percent, with and without the interpreter."""
 
     percent: float

@@ -11,10 +11,10 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from .....kernels.decompose import decompose
 from .....kernels.grid import FrequencyConfiguration

@@ -7,12 +7,12 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import psutil
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -35,8 +35,7 @@ _HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class TimingLimits:
+class TimingLimits(Struct, frozen=True):
     """Time per value in s, and its most timings; ``lead_s`` precedes power, since averaging monitors lag."""
 
     kernel_s: float = 0.3
@@ -45,6 +44,9 @@ class TimingLimits:
     timings: int = 100
     power_timings: int = 3
     lead_s: float = 0.0
+
+
+_PATIENCE = TimingLimits()
 
 
 class MeasuringWorker(Protocol):
@@ -99,7 +101,7 @@ class CpuMeter:
         process: MeasuringWorker,
         models: Mapping[str, tuple[Path, Sequence[TensorSpec]]],
         counters: EnergyCounters,
-        patience: TimingLimits = TimingLimits(),
+        patience: TimingLimits = _PATIENCE,
         wait: Callable[[float], None] = time.sleep,
         clocks: CpuClockSetter | None = None,
         notebook: CampaignNotes | None = None,

@@ -8,10 +8,10 @@ the sensor's steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.grid import FrequencyConfiguration
@@ -21,8 +21,7 @@ TIMINGS = 100
 POWER_READINGS = 50
 
 
-@dataclass(frozen=True)
-class KernelPower:
+class KernelPower(Struct, frozen=True):
     """Power of a kernel repeated back to back, one element per configuration.
 
     Attributes:

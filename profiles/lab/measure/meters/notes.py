@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
-@dataclass
-class StepNotes:
+
+class StepNotes(Struct):
     """Notes of one step.
 
     Attributes:
@@ -29,7 +30,7 @@ class StepNotes:
     reference_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self)}
+        return {**asdict(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepNotes:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.graph import PerformanceGraph
@@ -40,8 +40,7 @@ class Architecture(Protocol):
     def forward(self, ops: Operations, weights: Weights, batch: FeatureBatch, outputs: int) -> Any: ...
 
 
-@dataclass(frozen=True)
-class SeerNet:
+class SeerNet(Struct, frozen=True):
     """PerfSeer, equations 1 to 8: a block that updates edges, nodes, a global node and the whole; one head per output.
 
     Linear layers equalise the widths that equations 4 and 6 add, which gives the paper's 1.02 million parameters. ``without``
@@ -111,8 +110,7 @@ class SeerNet:
         return masks
 
 
-@dataclass(frozen=True)
-class Anee:
+class Anee(Struct, frozen=True):
     """DNNPerf: rounds of a node-edge encoder with shared weights, sum over nodes, layers of 512, 128 and 16.
 
     In the formula a node depends on its predecessors alone: an inference graph's last launches have no effect (:func:`unseen`),
@@ -183,8 +181,7 @@ def unseen(graph: PerformanceGraph, rounds: int) -> NDArray[np.bool_]:
     return ~seen
 
 
-@dataclass(frozen=True)
-class Pmgns:
+class Pmgns(Struct, frozen=True):
     """DIPPM: three GraphSAGE blocks, mean of nodes with static features, three dense blocks.
 
     The paper does not give the readout; we take the mean. ``conv`` is for ablations: ``gcn``, ``gin``, ``gat`` or ``mlp``.
@@ -220,8 +217,7 @@ class Pmgns:
         return linear(weights, "dense.2", x)
 
 
-@dataclass(frozen=True)
-class LaunchSum:
+class LaunchSum(Struct, frozen=True):
     """Ours: sum over launches, learned from whole networks alone.
 
     A launch's part is a power law of its features times the exponential of three layers.

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from .encodings import EncodedGraph, GraphEncoding
@@ -16,8 +17,7 @@ from .operations import Segments
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureBatch:
+class FeatureBatch(Struct, frozen=True, eq=False):
     """Scaled rows in float32; ``whole`` has one per sample.
 
     Attributes:
@@ -35,8 +35,7 @@ class FeatureBatch:
     samples: Segments
 
 
-@dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(Struct, frozen=True, eq=False):
     """Scaling of columns: ``(x - offset) * scale``, of ``log1p(x)`` if ``log``."""
 
     log: bool
@@ -60,8 +59,7 @@ class Scaling:
         return np.asarray((x - self.offset[own]) * self.scale[own], np.float32)
 
 
-@dataclass(frozen=True, eq=False)
-class Scalings:
+class Scalings(Struct, frozen=True, eq=False):
     """Scalings of nodes, edges and the whole, with device columns."""
 
     nodes: Scaling

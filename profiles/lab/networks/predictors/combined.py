@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..record import MeasuredQuery, Query
@@ -61,7 +61,7 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
     learner = made.learner if isinstance(made, StackedEstimator) else made
     if isinstance(learner, GraphNetwork):
         whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
-        learner.options = replace(learner.options, **whole)  # type: ignore[arg-type]
+        learner.options = replace(learner.options, **whole)
     elif isinstance(learner, GlobalTrees):
         learner.growth = settings
     return made

@@ -7,10 +7,10 @@ PerfSeer, section 3.1; DNNPerf, tables I and II; DIPPM, sections 3.2 and 3.3; Ju
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.graph import Node, PerformanceGraph
@@ -58,8 +58,7 @@ def operator_of(node: Node) -> str:
     return ""
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedGraph:
+class EncodedGraph(Struct, frozen=True, eq=False):
     """Graph in numbers: ``nodes (n, p)``, ``edges (m, q)`` with their ends, ``whole (g,)``; float32 once scaled."""
 
     nodes: NDArray[Any]
@@ -69,8 +68,7 @@ class EncodedGraph:
     whole: NDArray[Any]
 
 
-@dataclass(frozen=True)
-class GraphEncoding:
+class GraphEncoding(Struct, frozen=True):
     """Map from a graph to numbers; ``_device`` members index the device features added to each row."""
 
     node: tuple[str, ...]

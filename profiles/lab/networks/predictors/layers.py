@@ -7,11 +7,11 @@ Weights map names ``NAME.PART`` to matrices ``(read, written)`` and rows ``(1, w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .operations import Operations, Segments
@@ -20,8 +20,7 @@ Weights: TypeAlias = Mapping[str, Any]
 Initial: TypeAlias = dict[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(Struct, frozen=True, eq=False, dict=True):
     sources: NDArray[np.int64]
     targets: NDArray[np.int64]
     nodes: int

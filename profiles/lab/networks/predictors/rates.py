@@ -9,9 +9,9 @@ weights, inputs, a share per launch, and the peak of live tensors and layout cop
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.graph import Node, PerformanceGraph
@@ -66,8 +66,7 @@ def part_of(node: Node) -> str:
     return "activation" if name in _ACTIVATIONS else name or PARTS[-1]
 
 
-@dataclass(frozen=True, eq=False)
-class _NetworkWork:
+class _NetworkWork(Struct, frozen=True, eq=False):
     """A network's work.
 
     Attributes:

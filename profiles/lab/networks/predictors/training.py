@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ....errors import RecordError
@@ -21,8 +21,7 @@ Batches = Callable[[NDArray[np.int64]], FeatureBatch]
 """Makes the batch of samples with these numbers."""
 
 
-@dataclass(frozen=True)
-class NetworkTrainingOptions:
+class NetworkTrainingOptions(Struct, frozen=True):
     """Training settings.
 
     Attributes:

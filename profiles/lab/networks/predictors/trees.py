@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from .....kernels.text import needing
@@ -29,8 +29,7 @@ _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
 NAMES = (*JUNG, *DEVICE_FEATURES)
 
 
-@dataclass(frozen=True)
-class FeatureAddition:
+class FeatureAddition(Struct, frozen=True):
     """Recursive feature addition in order of importance; the union over ``runs`` is taken.
 
     Attributes:

@@ -6,16 +6,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ...faults import Faults
 
 
-@dataclass(frozen=True)
-class TransitionCost:
+class TransitionCost(Struct, frozen=True):
     """Cost of a change in seconds: the writer waits ``blocks_s``, work feels it after ``effective_s``."""
 
     blocks_s: float

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Utilization:
+class Utilization(Struct, frozen=True):
     """Utilisation since the governor's last tick: busy share (0 to 1), clock, and limits."""
 
     load: float

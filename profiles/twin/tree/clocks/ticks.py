@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from .cpufreq import SimulatedCpuPolicy
 from .devfreq import POLLING_MS, SimulatedGpu
@@ -15,8 +16,7 @@ _CPU_PERIOD_S = 0.010  # assumed: the kernel's governors look whenever the sched
 BACKGROUND_LOAD = 0.01  # assumed: busy share of a core on an idle system
 
 
-@dataclass
-class _Tick:
+class _Tick(Struct):
     period_s: float
     act: Callable[[float], bool]
     next_at: float = math.inf

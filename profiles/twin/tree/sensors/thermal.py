@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from ..attributes import Attribute, Link, constant, refusal
 
@@ -20,8 +21,7 @@ _ZONES = "/sys/devices/virtual/thermal"
 _JUNCTION_TAU_S = 0.8
 
 
-@dataclass(frozen=True)
-class SimulatedZone:
+class SimulatedZone(Struct, frozen=True):
     """Thermal zone: rail and resistance, or a constant; trip points in thousandths of a degree.
 
     Attributes:

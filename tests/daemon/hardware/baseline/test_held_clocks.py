@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.daemon.hardware.clocks.clusters import Clusters
+from jetdvfs.daemon.hardware.clocks.driver import Clusters
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid

@@ -9,11 +9,11 @@ import os
 import socket
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.errors import HardwareBusy
 from jetdvfs.daemon.hardware.baseline import store

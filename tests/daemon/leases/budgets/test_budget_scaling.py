@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.leases.budgets.budget_scaling import BudgetScaling
 from jetdvfs.daemon.leases.effective_leases import SILENT_S, EffectiveLeases

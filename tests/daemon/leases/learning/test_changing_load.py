@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.leases.learning.replanning import MOST_TRIED
 from jetdvfs.daemon.leases.lease import Holder

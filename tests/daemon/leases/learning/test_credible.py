@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.leases.credible_range import FAR, INSISTENT, CredibleRange, OutlierTracker, credible, doubt
 from jetdvfs.daemon.wire.client import Client

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.leases.learning.observation_store import ObservationStore, ProgramKey
 from jetdvfs.daemon.leases.learning.surface_corrector import SurfaceCorrector

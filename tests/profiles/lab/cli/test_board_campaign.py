@@ -7,12 +7,12 @@ import contextlib
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.daemon.cli.setup.board import SetUpBoard
 from jetdvfs.daemon.hardware.files import Files

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.adapt.measurements import LATER, MeasurementRows, Measurements
 from jetdvfs.profiles.lab.cli import main

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.compare.tokens import RuntimeRates, TableClocks, TokenRow, token

@@ -7,12 +7,12 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.adapt.measurements import MeasurementRows, Measurements
 from jetdvfs.profiles.errors import MeasurementError

@@ -9,12 +9,12 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.features import MODELLED_KINDS
 from jetdvfs.kernels.decompose import decompose

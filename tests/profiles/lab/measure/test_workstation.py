@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.grid import FrequencyGrid
@@ -49,7 +49,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model() -> MeasuredModel:
     whole = reference_network("resnet18")
-    network = dataclasses.replace(whole, name="beginning", calls=whole.calls[:6], reads=())
+    network = msgspec.structs.replace(whole, name="beginning", calls=whole.calls[:6], reads=())
     return MeasuredModel(Path("beginning.pt"), network, network.inputs)
 
 
@@ -154,7 +154,7 @@ def test_pointwise_kernels_of_networks_are_measured_and_each_kind_is_drawn(worke
         for kind in sorted(kinds)
         for shape in dict.fromkeys(shapes)
     ]
-    whole = dataclasses.replace(network, name="pointwise", calls=tuple(calls), reads=())
+    whole = msgspec.structs.replace(network, name="pointwise", calls=tuple(calls), reads=())
     with workstation(StandInNvml(), lambda: TorchProcess(worker=worker)) as gpu:
         campaign = plan_gpu(gpu.device, [MeasuredModel(Path("pointwise.pt"), whole, whole.inputs)], sorted(kinds), 1)
     own = {call.signature for call in calls}
@@ -227,8 +227,8 @@ def test_a_gpu_that_is_lost_ends_it_with_what_was_measured_kept_and_its_clocks_g
 @pytest.mark.parametrize(
     ("spoil", "clocks_mhz", "said"),
     [
-        (lambda one: dataclasses.replace(one, energy=False), (), "NVML, energy: Not Supported"),
-        (lambda one: dataclasses.replace(one, may_lock=False), (600,), "locking 600 MHz: Insufficient Permissions"),
+        (lambda one: msgspec.structs.replace(one, energy=False), (), "NVML, energy: Not Supported"),
+        (lambda one: msgspec.structs.replace(one, may_lock=False), (600,), "locking 600 MHz: Insufficient Permissions"),
         (lambda one: one, (700,), r"no clock of 700 MHz; the nearest: \[600, 1200, 1800\]"),
     ],
 )

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Constant:
 def test_nothing_is_judged_by_what_was_learnt(name: str) -> None:
     given = samples(40)
     if name == "unseen clocks":  # of one board
-        given = [dataclasses.replace(sample, board="device") for sample in given]
+        given = [msgspec.structs.replace(sample, board="device") for sample in given]
     learnt, tested = split(given, name)
     assert learnt and tested and len(learnt) + len(tested) == 80
 
@@ -70,12 +70,12 @@ def test_a_record_of_one_device_has_no_unseen_boards_or_clocks() -> None:
 def test_element_types_are_no_clocks() -> None:
     """At the top clock and at half of it, float32 and float16, which does four times the operations."""
     singles = samples(6, [(2.0, gflops, 100.0, 32.0) for gflops in (1000.0, 500.0)])
-    singles = [dataclasses.replace(one, board="device") for one in singles]
+    singles = [msgspec.structs.replace(one, board="device") for one in singles]
     halves = []
     for one in singles:
         host, gflops, *rest = one.device
-        network = dataclasses.replace(one.graph.network, inputs=(TensorSpec((1, 3, 16, 16), "float16"),))
-        halves.append(dataclasses.replace(one, graph=graph_of(network), device=(host, 4 * gflops, *rest)))
+        network = msgspec.structs.replace(one.graph.network, inputs=(TensorSpec((1, 3, 16, 16), "float16"),))
+        halves.append(msgspec.structs.replace(one, graph=graph_of(network), device=(host, 4 * gflops, *rest)))
     learnt, tested = split([*singles, *halves], "unseen clocks")
     assert {one.device[1] for one in tested} == {1000.0, 4000.0} and len(learnt) == len(tested)
 

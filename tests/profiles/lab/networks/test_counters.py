@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -148,7 +148,7 @@ def counted_samples() -> list[MeasuredQuery]:
     found = []
     for sample in samples(60):
         counts = {"gpu__time_duration.sum": sample.values["latency_ms"] * 300, "noise.sum": float(random.random())}
-        found.append(dataclasses.replace(sample, counters=counts))
+        found.append(msgspec.structs.replace(sample, counters=counts))
     return found
 
 

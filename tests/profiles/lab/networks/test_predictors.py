@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -96,7 +96,7 @@ def test_graph_networks_learn(architecture: Architecture) -> None:
 @pytest.mark.torch
 def test_launches_that_add_up_are_learnt_from_their_sums_and_hold_for_longer_networks() -> None:
     pytest.importorskip("torch", reason="what trains")
-    learnt = [dataclasses.replace(one, values={"latency_ms": one.values["latency_ms"]}) for one in samples(30)]
+    learnt = [msgspec.structs.replace(one, values={"latency_ms": one.values["latency_ms"]}) for one in samples(30)]
     made = launches(epochs=30, batch=16, rate=1e-2)
     made.fit(learnt)
     long = graph_of(chain("long", (24,) * 12))
@@ -114,7 +114,7 @@ def test_rates_and_launches_predict_memory_as_rates_do() -> None:
     made, rates = RatesAndLaunches(networks=1), RateEstimator()
     asked = samples(5, seed=7)
     for one in (made, rates):
-        one.fit([dataclasses.replace(sample, values={"peak_mib": sample.values["peak_mib"]}) for sample in samples(30)])
+        one.fit([msgspec.structs.replace(sample, values={"peak_mib": sample.values["peak_mib"]}) for sample in samples(30)])
     assert_allclose(made.predict(asked), rates.predict(asked))
 
 
@@ -182,7 +182,7 @@ def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() ->
         columns = {"nodes": PERFSEER.node, "edge_rows": PERFSEER.edge, "whole": PERFSEER.whole}[place]
         other = getattr(batch, place).copy()
         other[:, [columns.index(name) for name in names]] += 1
-        changed = dataclasses.replace(batch, **{place: other})
+        changed = msgspec.structs.replace(batch, **{place: other})
         for network, same in ((SeerNet(width=8, without=(group,)), True), (SeerNet(width=8), False)):
             weights = network.initial(1, np.random.default_rng(0))
             found = [network.forward(NumpyOperations(), weights, one, 1) for one in (batch, changed)]

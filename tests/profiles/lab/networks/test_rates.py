@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -39,7 +39,7 @@ def truth(graph: PerformanceGraph, device: Sequence[float]) -> dict[str, float]:
 
 
 def known(count: int, seed: int = 0) -> list[MeasuredQuery]:
-    return [dataclasses.replace(one, values=truth(one.graph, one.device)) for one in samples(count, seed=seed)]
+    return [msgspec.structs.replace(one, values=truth(one.graph, one.device)) for one in samples(count, seed=seed)]
 
 
 def off(made: RateEstimator, graph: PerformanceGraph) -> NDArray[np.float64]:
@@ -50,7 +50,7 @@ def off(made: RateEstimator, graph: PerformanceGraph) -> NDArray[np.float64]:
 
 def renamed(network: Network, kind: str) -> PerformanceGraph:
     """The same network with another operator in place of relu."""
-    launches = tuple(dataclasses.replace(one, kind=kind) if one.kind == "relu" else one for one in network.launches)
+    launches = tuple(msgspec.structs.replace(one, kind=kind) if one.kind == "relu" else one for one in network.launches)
     return graph_of(Network(network.name, network.inputs, launches, reads=network.reads))
 
 
@@ -84,7 +84,7 @@ def test_energy_is_least_between_the_clocks_where_it_is_in_truth() -> None:
     levels = (100.0, 200.0, 400.0, 800.0, 1600.0)
     asked = samples(20, [(1.0, gflops, 50.0, 32.0) for gflops in levels])
     made = RateEstimator()
-    made.fit([dataclasses.replace(one, values={"energy_mj": energy_mj(one.graph, one.device[1])}) for one in asked])
+    made.fit([msgspec.structs.replace(one, values={"energy_mj": energy_mj(one.graph, one.device[1])}) for one in asked])
     graph = graph_of(chain("asked", (40,) * 6))
     swept = made.predict([Query(graph, (1.0, gflops, 50.0, 32.0)) for gflops in levels])[:, 0]
     assert_allclose(swept, [energy_mj(graph, gflops) for gflops in levels], rtol=0.1)

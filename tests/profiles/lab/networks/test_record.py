@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -60,7 +60,7 @@ def test_what_an_interruption_left_half_written_is_made_again(tmp_path: Path, lo
 def test_a_folder_of_another_record_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 1)
     with pytest.raises(RecordError, match="holds a record of a formula"):
-        NetworkRecorder(tmp_path, dataclasses.replace(ABOUT, source="something else"))
+        NetworkRecorder(tmp_path, msgspec.structs.replace(ABOUT, source="something else"))
     with pytest.raises(RecordError, match="jetdvfs-lab networks measure"):
         read_record(tmp_path / "none")
     path = tmp_path / "networks.jsonl.gz"

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from jetdvfs.kernels.cost.model import surface
@@ -137,7 +137,7 @@ def test_the_study_is_drawn(simulated: None, capsys: pytest.CaptureFixture[str],
 def test_what_goes_wrong_ends_in_one_line(
     arguments: list[str], code: int, says: str, simulated: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "empty.json").write_text(json.dumps(dataclasses.replace(network(), name="empty").to_json()))
+    (tmp_path / "empty.json").write_text(json.dumps(msgspec.structs.replace(network(), name="empty").to_json()))
     ended, out, err = run_verb(capsys, *(str(tmp_path / "empty.json") if word == "EMPTY" else word for word in arguments))
     assert (ended, out, err.count("\n")) == (code, "", 1)
     assert says in err

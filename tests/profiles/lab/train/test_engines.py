@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 
 from jetdvfs.kernels.cost.board import UNSCALED, BoardCost
 from jetdvfs.kernels.cost.engines import EngineCosts, EngineRates
@@ -58,7 +58,7 @@ def test_the_factors_that_made_measurements_are_found_in_them() -> None:
     rates = EngineCosts({"float32": TRUE}, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
     for noise, near in ((0.0, 0.01), (0.002, 0.1)):
         found = fit_rates(COST, measured(replace(COST, engines=rates), noise))
-        for name, factor in vars(TRUE).items():
+        for name, factor in asdict(TRUE).items():
             assert getattr(found, name) == pytest.approx(factor, rel=near, abs=near), (name, noise)
 
 

@@ -6,10 +6,9 @@ PyTorch 2.11, CUDA 13, November 2026.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.profiles.adapt.measurements import Measurements

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.board import BoardCost
@@ -305,7 +305,7 @@ def test_a_trained_bundle_says_how_uncertain_it_is_and_predicts_as_trained(measu
         "middle",
         "large",
     }
-    assert max(vars(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
+    assert max(asdict(uncertainty.latency).values()) < 0.5 and 0.005 < uncertainty.time["relu"] < 0.5
     cost = board_cost(measurements, BOARD, trained, uncertainty, inside=NetworkFactors(waiting=0.2))
     regions = regions_of(measurements, BOARD, NETWORKS, trained, uncertainty, OPTIONS, quiet)
     manifest = manifest_of("test", measurements, BOARD, trained, uncertainty, regions, "jetdvfs-lab train", {"tool": "1"}, cost)

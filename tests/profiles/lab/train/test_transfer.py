@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface

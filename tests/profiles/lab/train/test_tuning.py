@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.errors import MeasurementError

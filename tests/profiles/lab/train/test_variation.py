@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from math import prod
 
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.kernels.kinds import ELEMENTWISE, flops

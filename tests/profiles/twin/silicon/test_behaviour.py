@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels import kinds
 from jetdvfs.kernels.fusion import fuse

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.board import load_board

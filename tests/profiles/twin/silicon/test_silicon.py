@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -51,7 +51,7 @@ def even() -> Chip:
     """A chip whose library takes no better choice for one shape than for its neighbours."""
     chip = load_chip("agx-xavier")
     alike = {kind: LibraryUnevenness(0.0, 0.0, 0.0, 0.0) for kind in chip.detail.irregular}
-    return dataclasses.replace(chip, detail=dataclasses.replace(chip.detail, irregular=alike))
+    return msgspec.structs.replace(chip, detail=msgspec.structs.replace(chip.detail, irregular=alike))
 
 
 def at(cpu: int = -1, gpu: int = -1, emc: int = -1) -> FrequencyConfiguration:
@@ -254,7 +254,7 @@ def test_silicon_shares_no_formula_with_the_predictor() -> None:
 
 def test_counts_of_work_in_an_invocation_change_nothing() -> None:
     call = conv(64, 56, 64, 3)
-    lying = dataclasses.replace(call, flops=10**15, bytes=1)
+    lying = msgspec.structs.replace(call, flops=10**15, bytes=1)
     assert Silicon().kernels([call], TOP).seconds[0, 0] == Silicon().kernels([lying], TOP).seconds[0, 0]
 
 
