@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"{write.path} = {write.value}" for write in writes] or ["the memory clock is not locked"]
     else:
         hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
-        shown = _observe(hardware, _module() if args.root == Path("/") else "")
+        shown = observe(hardware, _module() if args.root == Path("/") else "")
         lines = list(_report(shown))
     if args.json:
         print_json(shown)
@@ -167,7 +167,7 @@ def _module() -> str:
         return stats.module if stats else ""
 
 
-def _observe(hardware: Hardware, module: str) -> dict[str, Any]:
+def observe(hardware: Hardware, module: str) -> dict[str, Any]:
     (grid, unknown), identity = hardware.seen(), hardware.identity
     now: dict[str, int | None] = dict.fromkeys(AXES)
     try:

@@ -192,20 +192,24 @@ def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Rema
 def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark]) -> int:
     if reading.members is None:
         raise UsageError(f"configuration {problems[0]}; jetdvfs config check lists everything")
-    shown = {dotted(at): (value, _source(reading, at)) for at, value in _values(reading.members, ())}
+    shown = members_shown(reading)
     if args.json:
-        print_json(
-            {
-                name: {"value": value, "file": source and str(source.path), "line": source and source.line}
-                for name, (value, source) in shown.items()
-            }
-        )
+        print_json(shown)
         return 0
     width = max(map(len, shown))
-    for name, (value, source) in shown.items():
-        origin = "default" if source is None else f"{source.path}, line {source.line}"
-        print(printable(f"{name:{width}}  {_text(value):24}  {origin}"))
+    for name, one in shown.items():
+        origin = "default" if one["file"] is None else f"{one['file']}, line {one['line']}"
+        print(printable(f"{name:{width}}  {_text(one['value']):24}  {origin}"))
     return 0
+
+
+def members_shown(reading: ConfigReading) -> dict[str, dict[str, Any]]:
+    """Value, file and line of each member, by dotted name."""
+    found = {dotted(at): (value, _source(reading, at)) for at, value in _values(reading.members, ())}
+    return {
+        name: {"value": value, "file": source and str(source.path), "line": source and source.line}
+        for name, (value, source) in found.items()
+    }
 
 
 def _values(members: Any, at: Place) -> Iterator[tuple[Place, Any]]:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnose the installation, the board, the configuration and the daemon: one line each, with the remedy, failures first.
 
-example: sudo jetdvfs doctor
+--bug-report writes the findings and the state of board and daemon into an archive, without names that identify them.
+
+examples:
+  sudo jetdvfs doctor
+  sudo jetdvfs doctor --bug-report
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from ...profiles.errors import ProfilesError
 from ...profiles.timing import SystemClock
 from .. import arguments
 from ..config import DEFAULT_PATH, INSTALLED_GROUP, ConfigReading, Members, read_config
-from ..errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted
+from ..errors import DaemonError, HardwareBusy, NoDaemon, NotPermitted, UsageError
 from ..hardware.axes import title
 from ..hardware.baseline import BaselineStore
 from ..hardware.clocks.emc_interfaces import NOT_MOUNTED
@@ -45,6 +49,7 @@ from ..system.state import (
 from ..wire.client import Client
 from ..wire.protocol import answers
 from ..worker import landlock
+from . import bug_report
 from .config import beyond_the_text
 from .output import RedText, print_json, shown
 
@@ -252,10 +257,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_state_dir(parser)
     arguments.add_runtime_dir(parser)
     arguments.add_json(parser)
+    bug_report.configure(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if (args.yes or args.dry_run) and args.bug_report is None:
+        raise UsageError("--yes and --dry-run need --bug-report")
     findings = list(_examine(args))
+    if args.bug_report is not None:
+        return bug_report.run(args, [finding._asdict() for finding in findings])
     ailing = [finding for finding in findings if finding.verdict == "wrong"]
     if args.json:
         print_json({"well": not ailing, "checks": [finding._asdict() for finding in findings]})

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
-        _print(_journal(args) if args.journal else _daemon(args), as_json=args.json)
+        _print(_of_journal(args) if args.journal else _daemon(args), as_json=args.json)
     return 0
 
 
@@ -49,7 +49,7 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
     except NoDaemon:
         if args.follow or shutil.which("journalctl") is None:
             raise
-        yield from _journal(args)
+        yield from _of_journal(args)
         return
     with client:
         entries = client.log(args.lease)
@@ -63,12 +63,16 @@ def _daemon(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
             yield from client.watch(args.lease, after=last)
 
 
-def _journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
-    command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet"]
-    command += ["--follow"] if args.follow else []
-    command += ["--lines", str(args.lines or ENTRIES_KEPT)]
-    command += [f"--since=-{args.since:g}min"] if args.since is not None else []
-    command += [f"JETDVFS_LEASE={args.lease}"] if args.lease else []
+def _of_journal(args: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
+    more = ["--follow"] if args.follow else []
+    more += [f"--since=-{args.since:g}min"] if args.since is not None else []
+    more += [f"JETDVFS_LEASE={args.lease}"] if args.lease else []
+    return journal(*more, lines=args.lines or ENTRIES_KEPT)
+
+
+def journal(*more: str, lines: int = ENTRIES_KEPT) -> Iterator[Mapping[str, Any]]:
+    """Decisions in the journal; ``more`` are arguments of journalctl. Raises NoDaemon."""
+    command = ["journalctl", "--identifier", IDENTIFIER, "--output", "json", "--quiet", "--lines", str(lines), *more]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     except OSError as error:
@@ -98,10 +102,11 @@ def _entry(number: int, line: str) -> Mapping[str, Any] | None:
 
 def _print(entries: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
     for entry in entries:
-        if as_json:
-            print(json.dumps(entry), flush=True)
-            continue
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["time_s"]))
-        message, reason = entry["message"], entry["reason"] or ""
-        why = "" if reason in message else f": {reason}"
-        print(f"{moment}  {entry['kind'].replace('_', ' '):14}  {printable(message + why)}", flush=True)
+        print(json.dumps(entry) if as_json else line(entry), flush=True)
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["time_s"]))
+    message, reason = entry["message"], entry["reason"] or ""
+    why = "" if reason in message else f": {reason}"
+    return f"{moment}  {entry['kind'].replace('_', ' '):14}  {printable(message + why)}"

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         if args.why:
             status = client.status()
             told = {"slow": status["slow"]}
-            output.print_json(told) if args.json else print("\n".join(map(printable, _why(status))))
+            output.print_json(told) if args.json else print("\n".join(map(printable, why(status))))
             return 0
         if args.watch is None:
             _print(client.status(), as_json=args.json)
@@ -119,7 +119,7 @@ def _program(one: Mapping[str, Any]) -> list[str]:
     return [one["name"] or "-", one["app"], str(one["uid"]), f"{one['frames']:,}", str(one["configurations"]), seen, factor]
 
 
-def _why(status: Mapping[str, Any]) -> Iterator[str]:
+def why(status: Mapping[str, Any]) -> Iterator[str]:
     for axis, name in (*CLOCKS.items(), (None, "all clocks")):
         reasons = [one for one in status["slow"] if one["axis"] == axis]
         if axis is not None:

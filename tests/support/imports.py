@@ -20,6 +20,7 @@ FLOORS = (
     ("profiles.lab.paper",),
     ("daemon.notebook", "daemon.cli.setup"),
     ("daemon.cli.doctor",),
+    ("daemon.cli.bug_report",),
     ("daemon.cli.config", "daemon.cli.web"),
     ("daemon.cli",),
     ("daemon.service", "daemon.qos"),
