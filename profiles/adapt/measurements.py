@@ -248,6 +248,7 @@ TABLES: Mapping[str, str] = {
 }
 LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 """Tables missing from earlier records; read as empty."""
+_FORMAT = 1
 
 
 class Measurements(Struct, frozen=True):
@@ -291,6 +292,7 @@ class Measurements(Struct, frozen=True):
     def save(self, path: Path) -> None:
         """Write one npz file, atomically. Raises MeasurementError; an old file then stays."""
         about = {
+            "format": _FORMAT,
             "board": self.board,
             "silicon_version": self.silicon_version,
             "temperature_c": self.temperature_c,
@@ -319,6 +321,10 @@ class Measurements(Struct, frozen=True):
             check_npz(path, 1 << 30)
             with np.load(path, allow_pickle=False) as arrays:
                 about = json.loads(arrays["about"].tobytes())
+                if (version := about.get("format", _FORMAT)) != _FORMAT:  # earlier ones have no number
+                    raise ValueError(
+                        f"format {version!r:.40}; this release reads {_FORMAT}: upgrade jetdvfs to the one that made it"
+                    )
                 tables = rows_of(arrays)
             tables = {**{name: MeasurementRows.joined(()) for name in LATER}, **tables}
             if set(tables) != set(TABLES):

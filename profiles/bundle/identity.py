@@ -90,9 +90,9 @@ def check_format(data: Any) -> None:
     """Raise BundleError for a manifest of another format."""
     version = data.get("format") if isinstance(data, Mapping) else None
     if version != FORMAT_VERSION:
-        raise BundleError(
-            f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: make the profile again with it"
-        )
+        later = isinstance(version, int) and version > FORMAT_VERSION
+        remedy = "upgrade jetdvfs to the release that made it" if later else "make the profile again with it"
+        raise BundleError(f"manifest: format {version!r:.40}; this release reads {FORMAT_VERSION}: {remedy}")
 
 
 def printable_document(data: Any) -> Any:

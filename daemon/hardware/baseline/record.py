@@ -94,7 +94,7 @@ def _parsed(text: bytes, kind: type[T]) -> T:
 
 def _check(record: BaselineRecord, version: int) -> None:
     if record.version != version:
-        raise DamagedRecord(f"version {record.version}, expected {version}")
+        raise DamagedRecord(f"version {record.version}, expected {version}: reboot, or restore with the release that wrote it")
     outside = [path for domain in record.domains for path in _paths(domain) if not path.startswith("/sys/") or ".." in path]
     if outside:
         raise DamagedRecord(f"{outside[0]} is not below /sys")

@@ -185,7 +185,9 @@ def _read(path: Path) -> OrderedDict[ProgramKey, _ProgramObservations]:
         if path.stat().st_size > _MOST_BYTES:
             return OrderedDict()
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["version"] != _VERSION:
+        if (version := int(data["version"])) != _VERSION:
+            aside = path.replace(path.with_name(f"{path.name}.version-{version}"))
+            log.warning("%s: version %d, expected %d; set aside as %s for its release", path, version, _VERSION, aside.name)
             return OrderedDict()
         known: OrderedDict[ProgramKey, _ProgramObservations] = OrderedDict()
         for item in data["programs"]:
