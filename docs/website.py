@@ -32,10 +32,11 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 
 
 def copied() -> list[str]:
-    kinds = (".md", ".svg", ".png", ".py", ".yaml", ".varlink")
-    below = [path for part in ("", "examples", "deploy/daemon") for path in (DOCS / part).iterdir()]
+    kinds = (".md", ".svg", ".png", ".py", ".yaml", ".yml", ".json", ".varlink")
+    parts = ("", "examples", "deploy/daemon", "deploy/grafana", "deploy/prometheus")
+    below = [path for part in parts for path in (DOCS / part).iterdir()]
     files = [path for path in below if path.suffix in kinds or path.name == "Containerfile"]
-    own = [path for path in files if path.suffix != ".py" or path.parent != DOCS]
+    own = [path for path in files if path.suffix not in (".py", ".yml") or path.parent != DOCS]
     return sorted({*RENAMED, *(str(path.relative_to(ROOT)) for path in own)})
 
 

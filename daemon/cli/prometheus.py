@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``jetdvfs status --prometheus``: the daemon's figures in Prometheus' text format, or as a textfile.
 
-Any client of the daemon may run this; the daemon opens no port and writes no such file. docs/metrics.md has a timer. Without a
+Any client of the daemon may run this; the daemon opens no port and writes no such file. docs/operate.md has a timer. Without a
 daemon, ``jetdvfs_up`` is 0 and the only figure.
 """
 
