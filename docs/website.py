@@ -23,6 +23,7 @@ RENAMED = {
     "docs/README.md": "contents.md",
     "SECURITY.md": "security.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "CHANGELOG.md": "changes.md",
     "daemon/integrations/ros2/README.md": "ros2.md",
 }

@@ -197,7 +197,8 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir() if path.name != "__pycache__"} <= names
     assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
-    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
+    assert {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "snapshots").rglob("*") if path.is_file()} <= names
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:

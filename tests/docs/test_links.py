@@ -20,7 +20,9 @@ from jetdvfs.tests.support.imports import modules
 from jetdvfs.tests.support.paths import DOCS, ROOT
 from jetdvfs.tests.support.references import followed, references
 
-DOCUMENTS = sorted([*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *DOCS.rglob("*.md")])
+DOCUMENTS = sorted(
+    [*(ROOT / name for name in ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")), *DOCS.rglob("*.md")]
+)
 #: What has been renamed is named there by its old name, too.
 CHANGELOG = ROOT / "CHANGELOG.md"
 FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
