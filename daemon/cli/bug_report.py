@@ -53,18 +53,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, findings: Sequence[Mapping[str, Any]]) -> int:
-    path = Path(args.bug_report or ".")
-    if args.bug_report:
-        _check(path)
+    write = not args.dry_run
+    if write and args.bug_report:
+        _check(Path(args.bug_report))
     with progress("collecting facts"):
-        facts = _facts(args, read_config(args.config))
+        found = {**_facts(args, read_config(args.config)), "doctor.json": list(findings)}
+    facts = json.loads(json.dumps(found, default=str))
     name = f"jetdvfs-{facts['board.json'].get('board', 'unknown-board')}-{time.strftime('%Y-%m-%d')}"
-    if not args.bug_report:
-        path = Path(f"{name}.tar.gz")
+    path = Path(args.bug_report or f"{name}.tar.gz")
+    if write:
         _check(path)
     hidden = Placeholders(args.root, _paths(args, facts["configuration.json"]))
-    members = {member: _text(hidden.value(fact)) for member, fact in {**facts, "doctor.json": list(findings)}.items()}
-    write = not args.dry_run
+    members = {member: _text(hidden.value(fact)) for member, fact in facts.items()}
     if not args.json:
         replaced = ", ".join(counted(count, kind) for kind, count in hidden.counts.items() if count)
         print(f"{printable(str(path))}, with placeholders for {replaced or 'nothing'}:")
@@ -94,7 +94,8 @@ def _facts(args: argparse.Namespace, reading: ConfigReading) -> dict[str, Any]:
     identity = read_identity(files)
     try:
         hardware = Hardware.probe(files, SystemClock(), board=members.board, clusters=members.clusters)
-        about = {**board.observe(hardware, ""), "description": dict(hardware.description.raw)}
+        description = {name: part for name, part in hardware.description.raw.items() if name not in ("sources", "twin")}
+        about = {**board.observe(hardware, ""), "description": description}
     except DaemonError as error:
         about = {"error": str(error), **asdict(identity)}
     versions = {
@@ -105,7 +106,7 @@ def _facts(args: argparse.Namespace, reading: ConfigReading) -> dict[str, Any]:
         "kernel": identity.kernel or platform.release(),
         "l4t": identity.l4t,
         "jetpack": identity.jetpack,
-        **{one.name: one.version for one in metadata.distributions() if one.name.lower() in _LIBRARIES},
+        **{one.name: one.version for one in metadata.distributions() if str(one.name).lower() in _LIBRARIES},
     }
     shown = None if reading.members is None else config.members_shown(reading)
     remarks = [str(one) for one in (*reading.problems, *reading.warnings)]
@@ -132,13 +133,13 @@ def _paths(args: argparse.Namespace, configuration: Any) -> list[str]:
     given = (args.root, args.config, args.socket, args.state_dir, args.runtime_dir, Path.cwd())
     paths = [str(one) for one in given if one is not None]
     paths += re.findall(r'"(/[^"]+)"', json.dumps(configuration, ensure_ascii=False))
-    return [*paths, *(str(Path(path).resolve()) for path in paths)]
+    return [*paths, *map(os.path.realpath, paths)]
 
 
 def _text(fact: Any) -> str:
     if isinstance(fact, list) and isinstance(fact[0], str):
         return "".join(f"{printable(line)}\n" for line in fact)
-    return json.dumps(fact, indent=1, default=str) + "\n"
+    return json.dumps(fact, indent=1) + "\n"
 
 
 def _shown(members: Mapping[str, str]) -> str:

@@ -11,40 +11,21 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...profiles.board import list_boards
 from ..hardware.files import Files
 
 SYSTEM_PATHS = (
-    "/dev",
-    "/etc/jetdvfs",
-    "/etc/nv_tegra_release",
-    "/etc/nvpmodel",
-    "/etc/nvpmodel.conf",
-    "/proc",
-    "/run/jetdvfs",
-    "/run/systemd",
-    "/sys",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/sbin",
-    "/var/lib/jetdvfs",
-    "/var/lib/nvpmodel",
-)
+    "/dev", "/etc/jetdvfs", "/etc/nv_tegra_release", "/etc/nvpmodel", "/etc/nvpmodel.conf", "/proc", "/run/jetdvfs",
+    "/run/systemd", "/sys", "/usr/bin", "/usr/lib", "/usr/sbin", "/var/lib/jetdvfs", "/var/lib/nvpmodel",
+)  # fmt: skip
 """Folders whose paths are alike on every machine, and stay."""
-_ALIKE = ("board", "daemon", "debian", "jetdvfs", "jetson", "localhost", "nobody", "nvidia", "root", "ubuntu", "user")
+_ALIKE = {"board", "daemon", "debian", "jetdvfs", "jetson", "localhost", "nobody", "nvidia", "root", "tegra", "ubuntu", "user"}
 _TREE = "/sys/firmware/devicetree/base"
 _SERIALS = (
-    f"{_TREE}/serial-number",
-    f"{_TREE}/chosen/ecid",
-    f"{_TREE}/chosen/nvidia,*-mac",
-    "/etc/machine-id",
-    "/proc/device-tree/serial-number",
-    "/sys/block/mmcblk*/device/cid",
-    "/sys/block/mmcblk*/device/serial",
-    "/sys/block/nvme*/device/serial",
-    "/sys/class/dmi/id/*_serial",
-    "/sys/class/net/*/address",
-    "/sys/module/tegra_fuse/parameters/tegra_chip_uid",
-)
+    f"{_TREE}/serial-number", f"{_TREE}/chosen/ecid", f"{_TREE}/chosen/nvidia,*-mac", "/proc/device-tree/serial-number",
+    "/etc/machine-id", "/sys/block/mmcblk*/device/cid", "/sys/block/*/device/serial", "/sys/class/dmi/id/*_serial",
+    "/sys/class/net/*/address", "/sys/module/tegra_fuse/parameters/tegra_chip_uid",
+)  # fmt: skip
 _HEX = "[0-9a-fA-F]"
 _PART = r"[^\s\"'`<>|,;:()\[\]{}]"  # of a path in a sentence
 _KINDS = {
@@ -72,12 +53,13 @@ class Placeholders:
         self._found: dict[tuple[str, str], str] = {}
         self.counts = dict.fromkeys(("host", "user", "path", "address", "serial"), 0)
         names: dict[str, str] = {}
+        alike = _ALIKE.union(*map(_words, list_boards()))
         for kind, found in (("serial", _serials), ("host", _hosts), ("user", _users)):
-            names.update((name.lower(), kind) for tree in trees for name in found(tree) if name.lower() not in _ALIKE)
+            names.update((name.lower(), kind) for tree in trees for name in found(tree) if set(_words(name)) - alike)
         self._kind_of = names
         inner = {**_KINDS, "name": _any(_bounded(name) for name in names)}
-        known = {path for one in paths if re.search(r"\w", path := os.fspath(one)) and not _is_alike(path)}
-        paths_pattern = rf"(?<![\w<>/~.-])(?:{_any(map(re.escape, known))}|(?:~|\.{{1,2}})?/(?=[\w.])){_PART}*"
+        known = {path for one in paths if re.search(r"[/.]\w|\w[/.]", path := os.fspath(one)) and not _is_alike(path)}
+        paths_pattern = rf"(?<![\w<>/~.-])(?:{_any(map(re.escape, known))}|(?:~|\.{{1,2}})?/(?=[\w.@+~-])){_PART}*"
         self._names = _pattern(inner)
         self._all = _pattern({"host": inner.pop("host"), "path": paths_pattern, **inner})
 
@@ -95,7 +77,7 @@ class Placeholders:
             return self._path(text.rstrip(".")) + "." * (len(text) - len(text.rstrip(".")))
         if kind == "address" and "@" not in text and not _is_address(text):
             return text
-        return self._placeholder(self._kind_of[text.lower()] if kind == "name" else kind, text.lower())
+        return self._placeholder(self._kind_of.get(text.lower(), "user") if kind == "name" else kind, text.lower())
 
     def _path(self, text: str) -> str:
         for root in self._roots:
@@ -120,7 +102,13 @@ def _pattern(kinds: dict[str, str]) -> re.Pattern[str]:
 
 
 def _bounded(name: str) -> str:
-    return re.escape(name) if len(name) >= _LEAST else rf"(?<![^\W_]){re.escape(name)}(?![^\W_])"
+    within = ("", "") if len(name) >= _LEAST else (r"(?<![^\W_])", r"(?![^\W_])")
+    digits = ("(?<!\\d)" if name[0].isdigit() else "", "(?!\\d)" if name[-1].isdigit() else "")
+    return f"{within[0]}{digits[0]}{re.escape(name)}{digits[1]}{within[1]}"
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.lower())
 
 
 def _is_alike(path: str) -> bool:
@@ -140,7 +128,7 @@ def _serials(tree: Files) -> Iterator[str]:
     for path in (path for pattern in _SERIALS for path in tree.glob(pattern)):
         text = (tree.find_text(path) or "").strip()
         if len(text) >= _LEAST and set(text) - set("0:-"):
-            yield from {text, text.replace(":", ""), text.replace(":", "-")}
+            yield from {text.replace(":", between) for between in (":", "-", " ", "")}
 
 
 def _hosts(tree: Files) -> Iterator[str]:

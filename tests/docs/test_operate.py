@@ -56,8 +56,8 @@ def test_prometheus_takes_the_rules_and_they_fire_when_they_should(tmp_path: Pat
         pytest.skip("needs promtool, of Debian's package prometheus")
     cases = Path(__file__).with_name("jetdvfs.rules.test.yml").read_text(encoding="utf-8")
     (tmp_path / "cases.yml").write_text(cases.replace("[RULES]", json.dumps([str(RULES)])))
-    for command in (["check", "rules", RULES], ["test", "rules", tmp_path / "cases.yml"]):
-        done = subprocess.run([program, *command], capture_output=True, text=True, timeout=60)
+    for verb, path in (("check", RULES), ("test", tmp_path / "cases.yml")):
+        done = subprocess.run([program, verb, "rules", path], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
     fired = {
         one["alertname"] for test in yaml.safe_load(cases)["tests"] for one in test["alert_rule_test"] if one["exp_alerts"]

@@ -101,6 +101,8 @@ def test_members_and_sizes_are_shown_and_one_placeholder_is_one_name(words: list
     assert done.stdout.startswith("jetdvfs-agx-xavier-20") and "== doctor.json" in done.stdout
     shown = json.loads(doctor(tmp_path, "--dry-run", "--json", *words).stdout)
     assert shown["written"] is False and shown["replaced"]["path"] > 1
+    (tmp_path / "there").touch()
+    assert doctor(tmp_path, "there", "--dry-run", *words).returncode == 0
     written = json.loads(doctor(tmp_path, "--json", *words).stdout)
     (path,) = tmp_path.glob("jetdvfs-agx-xavier-*.tar.gz")
     assert (written["file"], written["written"]) == (path.name, True)
@@ -187,3 +189,25 @@ def test_options_of_a_report_need_one(tmp_path: Path) -> None:
 )
 def test_a_placeholder_replaces_names_and_leaves_other_text(text: str, shown: str, tmp_path: Path) -> None:
     assert Placeholders(tmp_path).value({"said": [text]}) == {"said": [shown]}
+
+
+@pytest.mark.parametrize(
+    ("host", "text", "shown"),
+    [
+        ("orin", "agx-orin-64gb is a Jetson AGX Orin", "agx-orin-64gb is a Jetson AGX Orin"),
+        ("jetson-nano", "jetson-nano", "jetson-nano"),
+        ("orin-1", "orin-16gb is on orin-1 and ORIN-1.lan", "orin-16gb is on <host> and <host>.lan"),
+        ("ox", "a box, ox and ox_1", "a box, <host> and <host>_1"),
+        ("wiesel", "wieſel and wiesels", "<host> and <host>s"),
+    ],
+)
+def test_names_of_boards_stay_though_a_host_is_called_so(host: str, text: str, shown: str, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hostname").write_text(f"{host}\n")
+    assert Placeholders(tmp_path).value(text).replace("<user-1>", "<host>") == shown
+
+
+def test_short_relative_paths_replace_no_other_words(tmp_path: Path) -> None:
+    hidden = Placeholders(tmp_path, ["s", "board", ".", "/", "own.yaml", "/srv/my files"])
+    text = "status of the board; own.yaml, line 3; /srv/my files/x.pt: none"
+    assert hidden.value(text) == "status of the board; <path-1>, line 3; <path-2>: none"
