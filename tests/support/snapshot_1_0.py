@@ -55,6 +55,7 @@ def main(folder: Path) -> None:
     (folder / "calls.jsonl").write_text("\n".join(calls) + "\n")
     for name in ("jetdvfs.varlink", "admin.varlink"):
         shutil.copyfile(DOCS / name, folder / name)
+    shutil.copyfile(stable.INTEGRATIONS / "c" / "jetdvfs.h", folder / "jetdvfs.h")
     (folder / "jetdvfsd.yaml").write_text(re.sub(r"^#(?=\w| {2})", "", template(), flags=re.MULTILINE))
     _record().save(folder / "record.npz")
 

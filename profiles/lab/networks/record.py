@@ -196,7 +196,8 @@ def _about(folder: Path) -> RecordContents:
             f"{folder}: no record of networks ({error!s:.200}); 'jetdvfs-lab networks measure' makes one"
         ) from error
     if about.format != FORMAT:
-        raise RecordError(f"{folder}: a record of format {about.format}; this release reads {FORMAT}")
+        remedy = "upgrade jetdvfs to the one that made it" if about.format > FORMAT else "measure it again"
+        raise RecordError(f"{folder}: a record of format {about.format}; this release reads {FORMAT}: {remedy}")
     return about
 
 
