@@ -59,8 +59,8 @@ def test_an_application_of_1_0_runs(headers: Path, daemon: Daemon, tmp_path: Pat
     if compiler is None:
         pytest.skip("needs a C compiler")
     (tmp_path / "application.c").write_text(APPLICATION)
-    command = [compiler, "-std=gnu99", "-Wall", "-Wextra", "-Werror", "-I", headers, "application.c", "-o", "application"]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    command: list[str | Path] = [compiler, "-std=gnu99", "-Wall", "-Wextra", "-Werror", "-I", headers]
+    subprocess.run([*command, "application.c", "-o", "application"], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "application", daemon.socket, MODEL], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [
         "0 64 launches, 1, lease 1, clocks 1",
