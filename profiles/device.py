@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -60,17 +59,6 @@ class Device(Struct, frozen=True):
     @property
     def title(self) -> str:
         return self.name
-
-    def to_json(self) -> dict[str, Any]:
-        rates: Mapping[str, float] = self.chip.flops_per_gpu_cycle
-        return {
-            "name": self.name,
-            "grid": self.grid.to_json(),
-            "chip": {"flops_per_gpu_cycle": dict(rates), "bytes_per_emc_cycle": self.chip.bytes_per_emc_cycle},
-            "energy_rails": list(self.energy_rails),
-            "host_rails": list(self.host_rails),
-            **({"own_memory": True} if self.own_memory else {}),
-        }
 
     @classmethod
     def from_json(cls, data: Any) -> Device:

@@ -14,10 +14,11 @@ import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ... import __version__
 from ...kernels.stored_files import replacing

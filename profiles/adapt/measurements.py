@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from numpy.typing import NDArray
 
 from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
@@ -300,7 +300,7 @@ class Measurements(Struct, frozen=True):
             "rails": self.rails,
             "calls": [call_json(call) for call in self.calls],
             "networks": [network.to_json(host_calls=True) for network in self.networks],
-            "device": self.device and self.device.to_json(),
+            "device": self.device and to_builtins(self.device),
             "environment": dict(self.environment),
             "invocations": [invocation.to_json() for invocation in self.invocations],
         }

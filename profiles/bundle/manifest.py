@@ -35,6 +35,7 @@ UNSEEN_FAMILY = "unseen_board_and_family"
 """Evaluation on held-out network families."""
 UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
 """Evaluations of engines on held-out boards, by ``decompose --as``."""
+_OPTIONAL = ("device", "carried", "leakage_fold_c", "bounds", "engines")
 
 
 class RegionEntry(Struct, frozen=True):
@@ -60,7 +61,7 @@ class RegionEntry(Struct, frozen=True):
         return Region(**{name: value for name, value in asdict(self).items() if name != "sizes"})
 
 
-class KindEntry(Struct, frozen=True):
+class KindEntry(Struct, frozen=True, omit_defaults=True):
     """One kernel kind.
 
     Attributes:
@@ -164,7 +165,7 @@ class _Evaluated(Struct, frozen=True):
     evaluation: Mapping[str, _Evaluation] = field(default_factory=dict)
 
 
-class Manifest(Struct, frozen=True):
+class Manifest(Struct, frozen=True, kw_only=True):
     """Manifest of a bundle.
 
     Attributes:
@@ -186,29 +187,29 @@ class Manifest(Struct, frozen=True):
 
     name: BundleName
     board: str
-    grid: FrequencyGrid
-    rails: tuple[str, ...]
+    device: Device | None = None
+    carried: CarriedOrigin | None = None
     simulated: bool
     silicon_version: str
-    nodes: tuple[int, ...]
-    temperature_c: float | None
-    kinds: Mapping[str, KindEntry]
-    sigma_latency: NotNegative
-    sigma_energy: NotNegative
     command: str
     tools: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[int, ...]
+    temperature_c: float | None
+    leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
+    rails: tuple[str, ...]
+    grid: FrequencyGrid
+    sigma_latency: NotNegative
+    sigma_energy: NotNegative
     latency_shares: BottleneckShares = NO_SHARES
     energy_shares: BottleneckShares = NO_SHARES
     floor: LaunchFloor = NO_FLOOR
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
-    leakage_fold_c: Annotated[float, Meta(gt=0, description="a positive number")] | None = None
-    bounds: BoundsEntry | None = None
-    device: Device | None = None
     waiting: NotNegative = 0.0
     host_traffic: NotNegative = 0.0
-    carried: CarriedOrigin | None = None
+    bounds: BoundsEntry | None = None
     engines: EnginesEntry | None = None
+    kinds: Mapping[str, KindEntry]
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    checksums: Mapping[FileName, Sha256] = field(default_factory=dict)
 
     @property
     def heat(self) -> Heat | None:
@@ -244,45 +245,8 @@ class Manifest(Struct, frozen=True):
             raise ValueError("temperature_c: expected that of the idle power, where power was measured")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT_VERSION,
-            "name": self.name,
-            "board": self.board,
-            **({} if self.device is None else {"device": self.device.to_json()}),
-            **({} if self.carried is None else {"carried": to_builtins(self.carried)}),
-            "simulated": self.simulated,
-            "silicon_version": self.silicon_version,
-            "command": self.command,
-            "tools": dict(self.tools),
-            "nodes": list(self.nodes),
-            "temperature_c": self.temperature_c,
-            **({} if self.leakage_fold_c is None else {"leakage_fold_c": self.leakage_fold_c}),
-            "rails": list(self.rails),
-            "grid": self.grid.to_json(),
-            "sigma_latency": self.sigma_latency,
-            "sigma_energy": self.sigma_energy,
-            "latency_shares": asdict(self.latency_shares),
-            "energy_shares": asdict(self.energy_shares),
-            "floor": asdict(self.floor),
-            "waiting": self.waiting,
-            "host_traffic": self.host_traffic,
-            **({} if self.bounds is None else {"bounds": to_builtins(self.bounds)}),
-            **({} if self.engines is None else {"engines": to_builtins(self.engines)}),
-            "kinds": {
-                kind: {
-                    "features": list(entry.features),
-                    "dtypes": list(entry.dtypes),
-                    "time_sigma": entry.time_sigma,
-                    "power_sigma": entry.power_sigma,
-                    "samples": entry.samples,
-                    "recipes": {name: dict(recipe) for name, recipe in entry.recipes.items()},
-                    **({"region": to_builtins(entry.region)} if entry.region else {}),
-                }
-                for kind, entry in self.kinds.items()
-            },
-            "evaluation": dict(self.evaluation),
-            "checksums": dict(self.checksums),
-        }
+        data = {"format": FORMAT_VERSION, **to_builtins(self)}
+        return {name: value for name, value in data.items() if value is not None or name not in _OPTIONAL}
 
     @classmethod
     def from_json(cls, data: Any) -> Manifest:

@@ -77,7 +77,7 @@ def test_networks_run_as_cuda_graphs_too(worker: Path, model: MeasuredModel) -> 
     assert found.tables["graph_ms"].value.tolist() == [1.0] and found.tables["graph_gpu_ms"].value.tolist() == [0.9]
     assert 0.3e3 * POWER_W < found.tables["graph_mw"].value.mean() < 3e3 * POWER_W
     assert found.device is not None and found.device.own_memory
-    assert Device.from_json(found.device.to_json()) == found.device
+    assert Device.from_json(msgspec.to_builtins(found.device)) == found.device
 
 
 def test_random_kernels_are_of_the_types_and_sizes_that_the_gpu_has_rates_for(model: MeasuredModel) -> None:
