@@ -227,6 +227,7 @@ class Resident:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await server.close()
+        await self._context.surfaces.close()
         self._context.memory.save()
         self._board.thread.stop()
 

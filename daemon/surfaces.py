@@ -158,16 +158,21 @@ class Surfaces:
             InputError: the model was refused, or its launch list ends early and not at one of ``accepted``.
             LimitReached: too many of the user's requests wait.
         """
-        return await self._loaded(self._workers.decompose(attached, inputs, name, accepted))
+        return await self._loaded(self._workers.decompose(attached, inputs, name, accepted), attached.uid)
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
         """Check a client's network in JSON, in a worker; errors as for :meth:`decompose`."""
-        return await self._loaded(self._workers.check(network, uid, accepted))
+        return await self._loaded(self._workers.check(network, uid, accepted), uid)
 
-    async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]]) -> LoadedNetwork:
-        # The surface needs NumPy, which the daemon has not loaded before its first network.
+    async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]], uid: int) -> LoadedNetwork:
+        # What the surface needs next starts meanwhile: a sweep's child, and NumPy, which the daemon has not loaded yet.
+        if self.profile is not None and self._known is not None and self._is_prepared(self.profile):
+            self._workers.expect_sweep(self.profile.path, self._tables.path, uid, self._known)
         (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
         return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, to_builtins(info))
+
+    async def close(self) -> None:
+        await self._workers.close()
 
     async def surface(
         self,

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,9 @@ class _Work(Struct, frozen=True):
     folders: list[Path]
 
 
+_REPEATED = ("sweep",)
+"""Jobs that a child does one after the other, all for the same user, until it is ended."""
+
 _Job = Callable[[_Work], tuple[Any, bytes]]
 """Returns the description of the result, one of the classes of :mod:`.answers`, and its bytes."""
 
@@ -78,17 +81,18 @@ def main(arguments: list[str]) -> int:
                 readable=(*handles, *files),
                 start_threads=partial(_start, pool, task.threads),
             )
-            request, payload = framing.receive(sock)
-            descriptor = framing.take(task.connection, request["size"]) if task.connection is not None else -1
-            answer = framing.answer(*job(_Work(request, payload, descriptor, paths)), confinement)
+            while True:
+                request, payload = framing.receive(sock)
+                descriptor = framing.take(task.connection, request["size"]) if task.connection is not None else -1
+                sock.sendall(framing.answer(*job(_Work(request, payload, descriptor, paths)), confinement))
+                if name not in _REPEATED:
+                    return 0
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             for path, folder in zip(paths, task.folders, strict=True):
                 text = text.replace(str(path), folder)
             sock.sendall(framing.refusal(error, text, confinement))
             return 1
-        sock.sendall(answer)
-    return 0
 
 
 def _start(pool: Executor | None, threads: int) -> None:
@@ -140,19 +144,24 @@ def _refuse_constant(text: str) -> None:
 
 
 def _sweeper(pool: Executor | None, _: Sequence[Path]) -> _Job:
+    from ...kernels.cost.board import BoardCost
     from ...kernels.cost.model import surface
     from ...kernels.execution import FrameOverhead
+    from ...kernels.stored_files import Stamp
     from ...profiles.bundle.bundle import load_bundle
     from ...profiles.bundle.tables import TableCache
     from .packing import packed_surface, unpacked_network
 
     importlib.import_module(_BOARDS_READER)
 
+    @cache
+    def costs(bundle: Path, tables: Path, boards: Path, known: tuple[tuple[str, Stamp], ...]) -> BoardCost:
+        return load_bundle(bundle, tables=TableCache(tables, dict(known)), boards=boards, one_by_one=True).cost
+
     def job(work: _Work) -> tuple[Any, bytes]:
-        bundle, cache, boards = work.folders
         network = unpacked_network(work.payload)
-        known = {digest: tuple(stamp) for digest, stamp in work.request["known"].items()}
-        cost = load_bundle(bundle, tables=TableCache(cache, known), boards=boards, one_by_one=True).cost
+        known = ((digest, tuple(stamp)) for digest, stamp in work.request["known"].items())
+        cost = costs(*work.folders, tuple(known))
         asked, frame_overhead = work.request, FrameOverhead(**work.request["frame_overhead"])
         each = pool.map if pool else map
         how = {"execution": asked["execution"], "frame_overhead": frame_overhead, "gpu_share": asked["gpu_share"]}

@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from ..descriptors.disposal import DescriptorGrant
 from ..errors import InputError, LimitReached, TransientError
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
+from .kept_children import Child, KeptChildren
 from .numerics import ONE_THREAD
 from .slots import ChildSlots
 from .user_pool import UserPool
@@ -70,6 +71,7 @@ class Workers:
         self._stragglers = stragglers or ChildReaper()
         self._slots = ChildSlots(self._settings.parallel, os.geteuid())
         self._accounts = UserPool()
+        self._kept = KeptChildren(self._settings.parallel, self._end)
         self._confinement: tuple[str, ...] | None = None
 
     async def decompose(
@@ -88,6 +90,14 @@ class Workers:
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
         return _network(*await self._run("check", {"accepted": accepted}, uid, payload=network))
+
+    def expect_sweep(self, bundle: Path, cache_dir: Path, uid: int, known: Mapping[str, Sequence[int]]) -> None:
+        """Start the child of a sweep that will probably follow, so that it starts while the model is read."""
+        start = partial(self._start, "sweep", uid, _folders(bundle, cache_dir))
+        self._kept.start(_sweep_key(uid, bundle, cache_dir, known), start)
+
+    async def close(self) -> None:
+        await self._kept.close()
 
     async def sweep(
         self,
@@ -117,9 +127,9 @@ class Workers:
             "gpu_share": gpu_share,
             "known": known or {},
         }
-        answer, figures = await self._run(
-            "sweep", request, uid, bundle, cache_dir, BOARDS_DIR, payload=network, most_bytes=surface_bytes(grid)
-        )
+        key, folders = _sweep_key(uid, bundle, cache_dir, known or {}), _folders(bundle, cache_dir)
+        kept = self._kept.lent(key, partial(self._start, "sweep", uid, folders))
+        answer, figures = await self._run("sweep", request, uid, child=kept, payload=network, most_bytes=surface_bytes(grid))
         try:
             return unpacked_surface(answer.about, figures, grid, method)
         except (DocumentError, KernelsError) as error:
@@ -132,7 +142,7 @@ class Workers:
             outputs: descriptors to write tables to, by the models' checksums.
         """
         answer, _ = await self._run(
-            "prepare", {"outputs": outputs}, os.geteuid(), bundle, cache_dir, BOARDS_DIR, outputs=tuple(outputs.values())
+            "prepare", {"outputs": outputs}, os.geteuid(), _folders(bundle, cache_dir), outputs=tuple(outputs.values())
         )
         try:
             return convert(answer.about, PreparedAnswer, exact=True).unusable
@@ -144,7 +154,9 @@ class Workers:
         job: str,
         request: Mapping[str, Any],
         uid: int,
-        *folders: Path,
+        folders: Sequence[Path] = (),
+        *,
+        child: AbstractAsyncContextManager[Child] | None = None,
         payload: bytes = b"",
         connection: int | None = None,
         outputs: tuple[int, ...] = (),
@@ -157,7 +169,7 @@ class Workers:
                     f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
                     "the file systems of their files do not answer"
                 )
-            async with self._started(job, connection, outputs, folders) as (child, ours):
+            async with child or self._once(job, uid, folders, connection, outputs) as (process, ours, *_):
                 try:
                     conversation = _converse(ours, encoded(request, payload), most_bytes)
                     answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
@@ -166,38 +178,47 @@ class Workers:
                 except _InvalidAnswer as error:
                     raise _failure(job, str(error)) from None
                 except (OSError, asyncio.IncompleteReadError):
-                    await ended(child, _LAST_WORDS_S)
-                    raise _failure(job, _how_it_ended(child.returncode)) from None
-                finally:
-                    # Also if the client went away; a child that has answered is done.
-                    await asyncio.shield(self._stragglers.end(child, uid))
-        self._tell_of(answer.confinement)
-        if answer.error == "input":
-            raise InputError(answer.message)
-        if answer.error:
-            raise _failure(job, f"failed: {answer.type}: {answer.message}")
-        if outputs and child.returncode is None:
+                    await ended(process, _LAST_WORDS_S)
+                    raise _failure(job, _how_it_ended(process.returncode)) from None
+                self._tell_of(answer.confinement)
+                if answer.error == "input":
+                    raise InputError(answer.message)
+                if answer.error:
+                    raise _failure(job, f"failed: {answer.type}: {answer.message}")
+        if outputs and process.returncode is None:
             raise _failure(job, "does not end")
         return answer, data
 
     @asynccontextmanager
-    async def _started(
-        self, job: str, connection: int | None, outputs: tuple[int, ...], folders: Sequence[Path]
-    ) -> AsyncIterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-        threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
+    async def _once(
+        self, job: str, uid: int, folders: Sequence[Path], connection: int | None, outputs: tuple[int, ...]
+    ) -> AsyncIterator[Child]:
+        child = await self._start(job, uid, folders, connection, outputs)
         try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise _failure(job, f"cannot be started ({error.strerror})") from error
-        with ours, self._accounts.dealt() as accounts:
-            ours.setblocking(False)
-            with theirs:
+            yield child
+        finally:
+            # Also if the client went away; a child that has answered is done.
+            await asyncio.shield(self._end(child))
+
+    async def _start(
+        self, job: str, uid: int, folders: Sequence[Path], connection: int | None = None, outputs: tuple[int, ...] = ()
+    ) -> Child:
+        threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
+        async with AsyncExitStack() as stack:
+            try:
+                ours, theirs = map(stack.enter_context, socket.socketpair())
+                accounts = stack.enter_context(self._accounts.dealt())
+                ours.setblocking(False)
                 task = Task(theirs.fileno(), accounts, threads, connection, outputs, tuple(map(str, folders)))
-                try:
-                    child = await start_child(_command(job, task), task.keep, _ENVIRONMENT)
-                except OSError as error:
-                    raise _failure(job, f"cannot be started ({error.strerror})") from error
-            yield child, ours
+                process = await start_child(_command(job, task), task.keep, _ENVIRONMENT)
+            except OSError as error:
+                raise _failure(job, f"cannot be started ({error.strerror})") from error
+            theirs.close()
+            return Child(process, ours, uid, stack.pop_all())
+
+    async def _end(self, child: Child) -> None:
+        await self._stragglers.end(child.process, child.uid)
+        await child.resources.aclose()
 
     def _tell_of(self, confinement: tuple[str, ...]) -> None:
         if self._confinement is None:
@@ -207,6 +228,20 @@ class Workers:
 
 class _InvalidAnswer(Exception):
     """A child's invalid answer."""
+
+
+def _folders(bundle: Path, cache_dir: Path) -> tuple[Path, ...]:
+    return (bundle, cache_dir, BOARDS_DIR)
+
+
+def _sweep_key(uid: int, bundle: Path, cache_dir: Path, known: Mapping[str, Sequence[int]]) -> Hashable:
+    """Equal for sweeps that one child may do after the other: of one user, with the same files."""
+    try:
+        manifest = (bundle / "manifest.json").stat()
+    except OSError:
+        return object()
+    tables = frozenset((digest, *stamp) for digest, stamp in known.items())
+    return (uid, bundle, cache_dir, manifest.st_ino, manifest.st_mtime_ns, tables)
 
 
 def _command(job: str, task: Task) -> list[str]:
