@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unprivileged child: reads one model, or sweeps one network over the grid, answers, and ends.
+"""The unprivileged child: reads one model, answers and ends, or sweeps a user's networks over the grid until it is ended.
 
 It imports everything, gives up privileges, and only then reads foreign bytes.
 """

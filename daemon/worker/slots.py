@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places for children: a few at a time, users in turns, and never all for one user."""
+"""Places for children: a few at a time, users in turns, and never all for one user; and children kept for another job."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import subprocess
+import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
-from ..errors import LimitReached
+from ..errors import DaemonError, LimitReached
 
 _WAITING_PER_USER = 16
 _LONGEST_WAIT_S = 120.0
+_IDLE_S = 5.0
+# Its limit of processor time is for all its jobs.
+_MOST_S = 1.5
 
 
 class ChildSlots:
@@ -80,3 +88,82 @@ class ChildSlots:
     def _may_have(self, uid: int) -> bool:
         left = self._places - self._held.total()
         return uid in self._waiting and left > 0 and (left > 1 or uid == self._owner or not self._held[uid])
+
+
+class Child(NamedTuple):
+    """A child that works for ``uid``; ``resources`` are closed after its end, ``worked_s`` counts its jobs' time."""
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket
+    uid: int
+    resources: AsyncExitStack
+    worked_s: float = 0.0
+
+
+class KeptChildren:
+    """Keeps ``most`` children, each for jobs of its key; ``end`` waits for the end of one."""
+
+    def __init__(self, most: int, end: Callable[[Child], Awaitable[None]], idle_s: float = _IDLE_S) -> None:
+        self._most, self._end, self._idle_s = most, end, idle_s
+        self._kept: list[tuple[Hashable, asyncio.Task[Child]]] = []
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def start(self, key: Hashable, start: Callable[[], Awaitable[Child]]) -> None:
+        """Start a child for a job to come, unless one waits."""
+        if self._waiting(key) is None:
+            self._keep(key, start())
+
+    @asynccontextmanager
+    async def lent(self, key: Hashable, start: Callable[[], Awaitable[Child]]) -> AsyncIterator[Child]:
+        """The child that waits, or a new one. It is kept again, or ended after an error or much work."""
+        child = None
+        if (waiting := self._waiting(key)) is not None:
+            self._kept.remove(waiting)
+            with contextlib.suppress(DaemonError):
+                child = await waiting[1]
+        if child is not None and child.process.poll() is not None:
+            await self._end(child)
+            child = None
+        child = child or await start()
+        began = time.monotonic()
+        try:
+            yield child
+            child = child._replace(worked_s=child.worked_s + time.monotonic() - began)
+        except BaseException:
+            child = child._replace(worked_s=_MOST_S)
+            raise
+        finally:
+            if child.worked_s < _MOST_S:
+                self._keep(key, _done(child))
+            else:
+                await asyncio.shield(self._end(child))
+
+    def _waiting(self, key: Hashable) -> tuple[Hashable, asyncio.Task[Child]] | None:
+        return next((kept for kept in self._kept if kept[0] == key), None)
+
+    def _keep(self, key: Hashable, child: Awaitable[Child]) -> None:
+        kept = (key, asyncio.ensure_future(child))
+        self._kept.append(kept)
+        asyncio.get_running_loop().call_later(self._idle_s, self._forget, kept)
+        for oldest in self._kept[: -self._most]:
+            self._forget(oldest)
+
+    def _forget(self, kept: tuple[Hashable, asyncio.Task[Child]]) -> None:
+        if kept in self._kept:
+            self._kept.remove(kept)
+            ending = asyncio.ensure_future(self._over(kept[1]))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def _over(self, task: asyncio.Task[Child]) -> None:
+        with contextlib.suppress(DaemonError):
+            await self._end(await task)
+
+    async def close(self) -> None:
+        for kept in [*self._kept]:
+            self._forget(kept)
+        await asyncio.gather(*self._ending)
+
+
+async def _done(child: Child) -> Child:
+    return child

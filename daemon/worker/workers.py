@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models read, and tree models swept, by children without privileges.
 
-Each job is one child, so a hostile model harms only its own reader and answer. A child gets a socket and nothing else; its
-answer is bounded, and checked before use.
+Each model is read by a child of its own, so a hostile one harms only its reader and answer; networks of one user are swept by
+the same child. A child gets a socket and nothing else; its answer is bounded, and checked before use.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from ..descriptors.disposal import DescriptorGrant
 from ..errors import InputError, LimitReached, TransientError
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
-from .kept_children import Child, KeptChildren
 from .numerics import ONE_THREAD
-from .slots import ChildSlots
+from .slots import Child, ChildSlots, KeptChildren
 from .user_pool import UserPool
 
 if TYPE_CHECKING:
