@@ -39,20 +39,6 @@ _LIBRARIES = ("numpy", "pyyaml", "msgspec", "psutil", "systemd-python", "treelit
 _ANSWER_S = 5.0
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("bug report")
-    group.add_argument(
-        "--bug-report",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="write an archive for a bug report, without names of hosts, users and paths, addresses and serial numbers "
-        "(default: jetdvfs-BOARD-DATE.tar.gz); on a terminal it lists the members and asks first",
-    )
-    group.add_argument("--yes", action="store_true", help="with --bug-report: write without asking")
-    group.add_argument("--dry-run", action="store_true", help="with --bug-report: print every member; write nothing")
-
-
 def run(args: argparse.Namespace, findings: Sequence[Mapping[str, Any]]) -> int:
     write = not args.dry_run
     if write and args.bug_report:

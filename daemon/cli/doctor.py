@@ -49,7 +49,6 @@ from ..system.state import (
 from ..wire.client import Client
 from ..wire.protocol import answers
 from ..worker import landlock
-from . import bug_report
 from .config import beyond_the_text
 from .output import RedText, print_json, shown
 
@@ -257,7 +256,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_state_dir(parser)
     arguments.add_runtime_dir(parser)
     arguments.add_json(parser)
-    bug_report.configure(parser)
+    group = parser.add_argument_group("bug report")
+    group.add_argument(
+        "--bug-report",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write an archive for a bug report, without names of hosts, users and paths, addresses and serial numbers "
+        "(default: jetdvfs-BOARD-DATE.tar.gz); on a terminal it lists the members and asks first",
+    )
+    group.add_argument("--yes", action="store_true", help="with --bug-report: write without asking")
+    group.add_argument("--dry-run", action="store_true", help="with --bug-report: print every member; write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -265,6 +274,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--yes and --dry-run need --bug-report")
     findings = list(_examine(args))
     if args.bug_report is not None:
+        from . import bug_report  # loaded on use
+
         return bug_report.run(args, [finding._asdict() for finding in findings])
     ailing = [finding for finding in findings if finding.verdict == "wrong"]
     if args.json:

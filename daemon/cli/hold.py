@@ -19,12 +19,10 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...kernels.folder import model_file
 from ...kernels.grid import FrequencyConfiguration, governed, needs_levels
-from ...kernels.inputs import parse_input, phase_of
-from ...kernels.network import TensorSpec
 from ...kernels.text import printable
 from .. import arguments
 from ..errors import LeaseEnded, UsageError
@@ -35,6 +33,9 @@ from ..wire.persistent_lease import PersistentLease
 from . import output
 from .children import ENDING, NEVER_RAN, refused, run_command
 from .server_metrics import check_url, reported
+
+if TYPE_CHECKING:
+    from ...kernels.network import TensorSpec
 
 TAKES_COMMAND = True
 _LOOK_S = 1.0
@@ -108,8 +109,13 @@ def run(args: argparse.Namespace) -> int:
     if model is not None:
         model = args.model = str(model_file(Path(model)))
     check_url(args.metrics)
-    inputs = [parse_input(text) for text in args.inputs]
-    listed = _listed(model) if model is not None and not inputs else ()
+    inputs: Sequence[TensorSpec] = ()
+    phase = None
+    if model is not None:
+        from ...kernels.inputs import parse_input, phase_of  # loaded on use
+
+        inputs = [parse_input(text) for text in args.inputs]
+        phase = phase_of(inputs or _listed(model))
     request = HoldRequest(
         target=args.target,
         configuration=_configuration(args.config),
@@ -130,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     held = PersistentLease(
         model, inputs, request, accept_boundary=args.accept_boundary, socket_path=args.socket, on_change=_tell
     )
-    with held as lease, reported(args.metrics, phase_of(inputs or listed), lease, _tell):
+    with held as lease, reported(args.metrics, phase, lease, _tell):
         # From here on a request to end is for the command, or for the wait; none may fall in between.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         # A command's output is its own.

@@ -8,8 +8,6 @@ import math
 import re
 import signal
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
@@ -142,7 +140,7 @@ def _follow(url: str, pace: Pace, lease: LatencyReceiver, on_change: Callable[[s
             done = pace.update(_fetched(url))
         except ValueError as error:
             now = f"{url}: {error}"
-        except (OSError, urllib.error.URLError) as error:
+        except OSError as error:
             # A server that loads its model has no metrics yet; one that ended has none any more.
             now = "" if not said.endswith("is followed") else f"{url}: no metrics any more ({getattr(error, 'reason', error)})"
         else:
@@ -155,6 +153,8 @@ def _follow(url: str, pace: Pace, lease: LatencyReceiver, on_change: Callable[[s
 
 
 def _fetched(url: str) -> str:
+    import urllib.request  # seldom needed
+
     # No proxy: a server that a command starts is on this machine.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(url, timeout=_WAITS_S) as answer:
