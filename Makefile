@@ -8,6 +8,8 @@
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
+# make release  (root for other systems than this) wheels, source archives, Debian packages for PLACES, a bill of materials and sums of the last commit, in dist/release; KEY=a key of gpg that signs
+# make release-check  build a release twice, and compare to the byte
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
 # make zoo    hold lists against PyTorch and ONNX Runtime: models of timm, transformers and others in every format, files of wheels; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
@@ -48,7 +50,7 @@ QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 # The programs that tests start, hundreds of them, would each compile all they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb install uninstall clean
+.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb release release-check install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs twin demo --out $(OUT)
@@ -141,6 +143,22 @@ define pack
 @$(PACKING)/bin/python systemd/install_packages.py '.[package,twin]'
 @$(PACKING)/bin/python systemd/install_packages.py --no-deps --quiet $(APART)
 endef
+
+RELEASE := build/release
+PLACES  ?= bookworm/amd64 trixie/amd64 jammy/amd64 noble/amd64 bookworm/arm64 trixie/arm64 jammy/arm64 noble/arm64
+
+release: $(RELEASE)/.tools
+	@KEY='$(KEY)' $(RELEASE)/bin/python systemd/release.py build dist/release $(PLACES)
+
+release-check: $(RELEASE)/.tools
+	@$(RELEASE)/bin/python systemd/release.py check $(PLACES)
+
+$(RELEASE)/.tools: systemd/release-tools.txt
+	@rm -rf $(RELEASE)
+	@$(MAKE) --no-print-directory VENV=$(RELEASE) $(RELEASE)/bin/pip
+	@echo "installing the tools of a release into $(RELEASE)"
+	@$(RELEASE)/bin/python systemd/install_packages.py --no-deps --requirement systemd/release-tools.txt
+	@touch $@
 
 APART := ./profiles/twin ./profiles/lab
 

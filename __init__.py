@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .daemon.notebook import load_profile as load_profile
     from .daemon.wire.client import Client as Client
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["Client", "__version__", "decompose", "load_profile", "qos"]
 
 # What is loaded when it is first asked for: the module that has it.

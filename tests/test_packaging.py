@@ -283,8 +283,8 @@ def test_lint_and_tests_both_run_and_either_failing_fails(tmp_path: Path, broken
         ("  Downloading numpy-2.5.5-cp313-cp313-manylinux_2_28_x86_64.whl.metadata (62 kB)", 0.0, None),
         ("  Building editable for jetdvfs (pyproject.toml): started", 0.0, "building jetdvfs"),
         ("Installing collected packages: numpy, msgspec, jetdvfs", 0.0, "unpacking 3 packages"),
-        ("Collecting hypothesis>=6.100 (from jetdvfs==0.1.0)", 1.0, None),
-        ("Collecting hypothesis>=6.100 (from jetdvfs==0.1.0)", 6.0, "looking up hypothesis"),
+        ("Collecting hypothesis>=6.100 (from jetdvfs==1.0.0)", 1.0, None),
+        ("Collecting hypothesis>=6.100 (from jetdvfs==1.0.0)", 6.0, "looking up hypothesis"),
         ("Requirement already satisfied: pip in ./lib", 9.0, None),
     ],
 )

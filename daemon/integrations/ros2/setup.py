@@ -5,7 +5,7 @@ from setuptools import setup
 
 setup(
     name="jetdvfs_ros",
-    version="0.1.0",
+    version="1.0.0",
     packages=["jetdvfs_ros"],
     data_files=[
         ("share/ament_index/resource_index/packages", ["resource/jetdvfs_ros"]),
