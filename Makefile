@@ -9,7 +9,7 @@
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
 # make release  (root for other systems than this) wheels, source archives, Debian packages for PLACES, a bill of materials and sums of the last commit, in dist/release; KEY=a key of gpg that signs
-# make release-check  build a release twice, and compare to the byte
+# make release-check  the same, built again and compared to the byte
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
 # make zoo    hold lists against PyTorch and ONNX Runtime: models of timm, transformers and others in every format, files of wheels; MODELS=regex
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
@@ -150,8 +150,8 @@ PLACES  ?= bookworm/amd64 trixie/amd64 jammy/amd64 noble/amd64 bookworm/arm64 tr
 release: $(RELEASE)/.tools
 	@KEY='$(KEY)' $(RELEASE)/bin/python systemd/release.py build dist/release $(PLACES)
 
-release-check: $(RELEASE)/.tools
-	@$(RELEASE)/bin/python systemd/release.py check $(PLACES)
+release-check: release
+	@$(RELEASE)/bin/python systemd/release.py check dist/release $(PLACES)
 
 $(RELEASE)/.tools: systemd/release-tools.txt
 	@rm -rf $(RELEASE)

@@ -242,6 +242,8 @@ def make_debs(folder: Path) -> None:
     if sys.base_prefix != "/usr":
         sys.exit(f"a package is for the distribution's own Python, in /usr, not for that in {sys.base_prefix}")
     said = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
+    major, minor = sys.version_info[:2]
+    python = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)"]
     with tempfile.TemporaryDirectory() as scratch:
         tree = Tree(Path(scratch), "/usr")
         libraries = needed(PRODUCT)
@@ -259,8 +261,7 @@ def make_debs(folder: Path) -> None:
         for script in ("postinst", "prerm", "postrm"):
             tree.write(f"/DEBIAN/{script}", (HERE / "debian" / script).read_text(), 0o755)
         tree.write("/DEBIAN/conffiles", "/etc/jetdvfs/jetdvfsd.yaml\n")
-        major, minor = sys.version_info[:2]
-        depends = [f"python3 (>= {major}.{minor}~)", f"python3 (<< {major}.{minor + 1}~)", "systemd", "libc6", "libstdc++6"]
+        depends = [*python, "systemd", "libc6", "libstdc++6"]
         build(tree, folder, PRODUCT, said.strip(), [*depends, *theirs.values()], "control", brought)
     with_the_product = brought
     for name, summary in APART.items():
@@ -274,7 +275,7 @@ def make_debs(folder: Path) -> None:
             brought = sorted(own.keys() - theirs.keys())
             for library in brought:
                 tree.add_library(library, f"lib/jetdvfs/lib/{PYTHON}/site-packages")
-            depends = [f"{other} (= {{version}})" for other in (PRODUCT, *APART) if other in more]
+            depends = [*python, *(f"{other} (= {{version}})" for other in (PRODUCT, *APART) if other in more)]
             build(tree, folder, name, "all", [*depends, *theirs.values()], "control-apart", brought, summary)
 
 

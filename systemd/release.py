@@ -2,7 +2,7 @@
 """Build a release from the last commit.
 
     python systemd/release.py build FOLDER [PLACE...]   source archives, wheels, Debian packages, bill of materials, sums
-    python systemd/release.py check [PLACE...]          build it in two folders, one after the other; name what differs
+    python systemd/release.py check FOLDER [PLACE...]   build it again elsewhere; name the files that differ from FOLDER's
 
 Run by the Makefile, with Python of the environment of release-tools.txt. The wheels, and the Debian packages of this system,
 are built here. A PLACE is another Debian, such as trixie/amd64 or bookworm/arm64: a root file system below build/roots, which
@@ -249,36 +249,35 @@ def members(path: Path) -> Iterator[tuple[str, str]]:
         with zipfile.ZipFile(path) as wheel:
             yield from ((name, sha256(wheel.read(name)).hexdigest()) for name in wheel.namelist())
         return
-    content = path.read_bytes()
-    if path.suffix == ".deb":
-        content = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], capture_output=True, check=True).stdout
-    elif not path.name.endswith(".tar.gz"):
+    if path.suffix not in (".deb", ".gz"):
         return
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+    packed = path.read_bytes()
+    if path.suffix == ".deb":
+        packed = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             file = archive.extractfile(member) if member.isfile() else None
             yield member.name, f"{member.mtime} {member.mode} {sha256(file.read() if file else b'').hexdigest()}"
 
 
-def check(places: Sequence[str]) -> list[str]:
-    """Build twice; print and return what differs."""
-    with tempfile.TemporaryDirectory(prefix="first-") as first, tempfile.TemporaryDirectory(prefix="the-second-") as second:
-        for folder in (first, second):
-            for line in build(Path(folder) / "release", places):
-                print(f"LEFT OUT: {line}")
-        one, other = ({path.name: path for path in (Path(folder) / "release").iterdir()} for folder in (first, second))
-        different = [name for name in {**one, **other} if not _equal(one.get(name), other.get(name))]
+def check(folder: Path, places: Sequence[str]) -> list[str]:
+    """Build again, in another folder; print and return the files that differ."""
+    with tempfile.TemporaryDirectory(prefix="jetdvfs-again-") as scratch:
+        again = Path(scratch) / "release"
+        build(again, places)
+        names = sorted({path.name for one in (folder, again) for path in one.iterdir() if path.suffix != ".asc"})
+        different = [name for name in names if content(folder / name) != content(again / name)]
         for name in different:
             print(f"differs: {name}")
-            if name in one and name in other:
-                for member in sorted({inner for inner, _ in set(members(one[name])) ^ set(members(other[name]))}):
+            if (folder / name).exists() and (again / name).exists():
+                for member in sorted({inner for inner, _ in {*members(folder / name)} ^ {*members(again / name)}}):
                     print(f"  {member}")
-        print(f"{len(one) - len(different)} of {len(one)} files are equal to the byte")
+    print(f"{len(names) - len(different)} of {len(names)} files are equal to the byte")
     return different
 
 
-def _equal(one: Path | None, other: Path | None) -> bool:
-    return one is not None and other is not None and one.read_bytes() == other.read_bytes()
+def content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 if __name__ == "__main__":
@@ -289,7 +288,7 @@ if __name__ == "__main__":
                 print(f"LEFT OUT: {line}")
             if key := os.environ.get("KEY"):
                 sign(Path(folder), key)
-        case ["check", *places]:
-            sys.exit(bool(check(places)))
+        case ["check", folder, *places]:
+            sys.exit(bool(check(Path(folder), places)))
         case _:
             sys.exit(__doc__)

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.systemd.dependencies import REQUIRED, closure, declared, listed
+from jetdvfs.systemd.dependencies import installed as installed_dependencies
 from jetdvfs.systemd.install_packages import line_for
 from jetdvfs.systemd.package import provided
 from jetdvfs.tests.support.imports import APART, is_apart, modules
@@ -53,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs the source tree, not an installation")
     folder = tmp_path_factory.mktemp("built")
     tree = folder / "tree"
-    private = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__", "demo-out")
+    private = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "*.egg-info", "*.so", "__pycache__", "demo-out")
     shutil.copytree(ROOT, tree, ignore=private)
     apart = [tree / package.replace(".", "/") for package in APART]
     for what, place in (("sdist", tree), *(("wheel", place) for place in (tree, *apart))):
@@ -194,11 +196,11 @@ def test_the_source_archive_can_be_built_and_tested(built: Path) -> None:
     files = runtime_files().union(*(files_apart(package) for package in APART))
     assert {name.removeprefix("jetdvfs/") for name in files} <= names
     assert {f"profiles/{part}/{name}" for part in ("lab", "twin") for name in ("setup.cfg", "pyproject.toml")} <= names
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
-    assert {f"systemd/{path.name}" for path in (ROOT / "systemd").iterdir() if path.name != "__pycache__"} <= names
-    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"} <= names
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE", ".ci/run"} <= names
     assert {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"} <= names
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "snapshots").rglob("*") if path.is_file()} <= names
+    for folder in ("docs", "systemd", "tests"):
+        paths = {path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+        assert {str(path.relative_to(ROOT)) for path in paths} <= names
 
 
 def test_every_folder_with_modules_is_a_listed_package() -> None:
@@ -220,19 +222,42 @@ def test_the_version_is_the_same_everywhere() -> None:
             (jetdvfs.__version__, ""),
             ("", jetdvfs.__version__),
         }
+    for name, form in (("package.xml", "<version>(.*)</version>"), ("setup.py", 'version="(.*)"')):
+        assert re.findall(form, (ROOT / "daemon/integrations/ros2" / name).read_text()) == [jetdvfs.__version__]
+    assert f"\n## [{jetdvfs.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_oldest_dependencies_that_are_tried_are_the_oldest_that_are_admitted() -> None:
-    """Of all that the tests and the product itself need: `make test-oldest` installs what is listed."""
-    if not (ROOT / "setup.cfg").exists():
-        pytest.skip("needs the source tree, not an installation")
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    extras = config["options.extras_require"]
-    needed = [config["options"]["install_requires"], *(extras[name] for name in ("plot", "notebook", "twin", "train", "test"))]
-    bounds = {line.lower().replace(">=", "==") for line in "\n".join(needed).split() if ">=" in line}
-    tried = {line.lower() for line in (ROOT / "tests/system/oldest.txt").read_text().split("\n") if "==" in line}
-    assert tried == bounds
+    """Each lower bound of the product and of its extras is a line of the constraints of `make test-oldest`."""
+    admitted = {str(one).lower().replace(">=", "==") for wanted in declared().values() for one in wanted if ">=" in str(one)}
+    assert {line.lower() for line in requirements("oldest.txt")} == admitted
+
+
+#: Beginnings of permissive licences, and of those that bind changes of the library alone.
+PERMISSIVE = ("MIT", "BSD", "3-Clause BSD", "0BSD", "Apache", "ASL 2", "PSF", "Python Software", "CNRI", "ISC", "Zlib", "CC0", "BSL")
+WEAK = ("MPL", "Mozilla Public License 2", "LGPL-2.1")
+#: A program that the operator may have installed, whose package is imported at its side.
+APART_BY_LICENCE = {"jetson-stats": "AGPL-3.0"}
+
+
+def test_every_dependency_has_a_licence_that_is_allowed() -> None:
+    found = {**listed(), **installed_dependencies()}
+    required = closure((one.name for one in declared()[REQUIRED]), found)
+    for name, dependency in found.items():
+        allowed = PERMISSIVE if name in required else PERMISSIVE + WEAK
+        for term in re.split(r" (?:AND|OR|WITH LLVM-exception AND) ", dependency.licence):
+            assert term.startswith(allowed) or APART_BY_LICENCE.get(name) == term, f"{name}: {dependency.licence}"
+
+
+def test_every_dependency_outside_the_zoo_has_its_licence_listed() -> None:
+    """`python systemd/dependencies.py` lists them."""
+    wanted = {one.name.lower() for extra, wanted in declared().items() if extra != "zoo" for one in wanted}
+    assert wanted <= listed().keys()
+
+
+def test_debian_packages_of_a_release_bring_pinned_libraries() -> None:
+    pinned = re.findall(r"^([\w-]+)==[\d.]+$", (ROOT / "systemd/packed-libraries.txt").read_text(), re.MULTILINE)
+    assert {one.name for extra in (REQUIRED, "twin", "package") for one in declared()[extra]} <= set(pinned)
 
 
 def requirements(name: str) -> list[str]:
