@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the manual pages jetdvfs(1), jetdvfsd.yaml(5) and jetdvfsd(8).
+"""Write the manual pages jetdvfs(1), jetdvfs-lab(1), jetdvfsd.yaml(5) and jetdvfsd(8).
 
     python docs/manual.py FOLDER
 
@@ -24,8 +24,9 @@ from msgspec.structs import fields
 
 import jetdvfs
 from jetdvfs.daemon import config, service
-from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, module_of, parser_with
+from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, Program, parser_with
 from jetdvfs.profiles.documents import expected, is_record
+from jetdvfs.profiles.lab.cli.actions import LAB
 
 Lines = Iterator[str]
 #: Code in a docstring: with one backtick, with two, or with a role before it.
@@ -156,26 +157,35 @@ def exit_codes() -> Lines:
         yield from (".TP", bold(code), plain(meaning))
 
 
-def jetdvfs_1() -> str:
-    parser, verbs = parser_with(JETDVFS, {name: module_of(name) for name in JETDVFS.verbs})
+def commands_1(program: Program, summary: str) -> str:
+    parser, verbs = parser_with(program, {name: program.module_of(name) for name in program.verbs})
 
     def body() -> Lines:
         yield ".SH SYNOPSIS"
         yield from synopsis(parser)
         yield ".SH DESCRIPTION"
         yield from paragraphs(parser.description or "")
-        yield from (".PP", "A daemon, " + bold("jetdvfsd") + "(8), sets the clocks. These verbs ask it, or do without it:")
-        for name, summary in JETDVFS.verbs.items():
-            yield from (".TP", bold(name), plain(summary))
+        if program is JETDVFS:
+            yield from (".PP", "A daemon, " + bold("jetdvfsd") + "(8), sets the clocks. These verbs ask it, or do without it:")
+        for name, does in program.verbs.items():
+            yield from (".TP", bold(name), plain(does))
         yield ".SH VERBS"
         for sub in verbs.values():
             yield from verb(sub)
         yield from exit_codes()
         yield from (".SH ENVIRONMENT", ".TP", bold("JETDVFS_SOCKET"))
         yield prose("the daemon's socket, where --socket does not say: /run/jetdvfs/jetdvfs.sock by default")
-        yield from (".SH SEE ALSO", f"{bold('jetdvfsd.yaml')}(5), {bold('jetdvfsd')}(8)")
+        yield from (".SH SEE ALSO", f"{bold('jetdvfs')}(1), {bold('jetdvfsd.yaml')}(5), {bold('jetdvfsd')}(8)")
 
-    return page("jetdvfs", 1, "meet a latency, energy or power target on a Jetson at the right clocks", body())
+    return page(program.name, 1, summary, body())
+
+
+def jetdvfs_1() -> str:
+    return commands_1(JETDVFS, "meet a latency, energy or power target on a Jetson at the right clocks")
+
+
+def jetdvfs_lab_1() -> str:
+    return commands_1(LAB, "measure, train and study, for the profiles of jetdvfs")
 
 
 def jetdvfsd_8() -> str:
@@ -229,9 +239,17 @@ def jetdvfsd_yaml_5() -> str:
     return page("jetdvfsd.yaml", 5, "configuration of the Jetson DVFS daemon", body())
 
 
+PAGES = {
+    "jetdvfs.1": jetdvfs_1,
+    "jetdvfs-lab.1": jetdvfs_lab_1,
+    "jetdvfsd.yaml.5": jetdvfsd_yaml_5,
+    "jetdvfsd.8": jetdvfsd_8,
+}
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in (("jetdvfs.1", jetdvfs_1), ("jetdvfsd.yaml.5", jetdvfsd_yaml_5), ("jetdvfsd.8", jetdvfsd_8)):
+    for name, make in PAGES.items():
         (folder / name).write_text(make(), encoding="utf-8")
 
 

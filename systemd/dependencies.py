@@ -90,11 +90,9 @@ def installed() -> dict[str, Dependency]:
 def licence_of(name: str) -> str:
     """Licence of an installed package, as its metadata name it."""
     metadata = distribution(name).metadata
-    if expression := metadata.get("License-Expression"):
-        return expression
-    text = metadata.get("License") or "UNKNOWN"
-    if len(text) <= LONGEST_NAME and text != "UNKNOWN":
-        return text
+    for key in ("License-Expression", "License"):
+        if key in metadata and (len(text := metadata[key]) <= LONGEST_NAME or key != "License") and text != "UNKNOWN":
+            return text
     classifiers = [line for line in metadata.get_all("Classifier", []) if line.startswith("License ::")]
     return " AND ".join(line.rpartition(" :: ")[2] for line in classifiers)
 
@@ -104,7 +102,7 @@ def write() -> None:
     from packaging.utils import canonicalize_name
 
     known = {**(listed() if LICENCES.exists() else {}), **installed()}
-    whole = {name: Dependency(one.licence, tuple(other for other in one.needs if other in known)) for name, one in known.items()}
+    whole = {name: one._replace(needs=tuple(other for other in one.needs if other in known)) for name, one in known.items()}
     direct = {canonicalize_name(one.name) for wanted in declared().values() for one in wanted}
     kept = sorted(closure(direct & whole.keys(), whole))
     lines = [f"{name}\t{whole[name].licence}\t{' '.join(whole[name].needs)}\n" for name in kept]

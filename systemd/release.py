@@ -241,7 +241,8 @@ def build(folder: Path, places: Sequence[str]) -> list[str]:
 
 
 def sign(folder: Path, key: str) -> None:
-    subprocess.run(["gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", folder / "SHA256SUMS"], check=True)
+    gpg = ("gpg", "--batch", "--yes", "--local-user", key)
+    subprocess.run([*gpg, "--armor", "--detach-sign", folder / "SHA256SUMS"], check=True)
 
 
 def members(path: Path) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ def shown(page: Path) -> str:
 
 
 def test_there_is_a_page_for_commands_files_and_the_service(pages: Mapping[str, Path]) -> None:
-    assert pages.keys() == {"jetdvfs.1", "jetdvfsd.yaml.5", "jetdvfsd.8"}
+    assert pages.keys() == {"jetdvfs.1", "jetdvfs-lab.1", "jetdvfsd.yaml.5", "jetdvfsd.8"}
 
 
 @pytest.mark.parametrize("command", [("groff", "-man", "-ww", "-z", "-Tutf8"), ("mandoc", "-Tlint", "-Wwarning")])
