@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import jetdvfs
+from jetdvfs.systemd.audit import verdict
 from jetdvfs.systemd.dependencies import REQUIRED, closure, declared, listed
 from jetdvfs.systemd.dependencies import installed as installed_dependencies
 from jetdvfs.systemd.install_packages import line_for
@@ -258,6 +259,19 @@ def test_every_dependency_outside_the_zoo_has_its_licence_listed() -> None:
 def test_debian_packages_of_a_release_bring_pinned_libraries() -> None:
     pinned = re.findall(r"^([\w-]+)==[\d.]+$", (ROOT / "systemd/packed-libraries.txt").read_text(), re.MULTILINE)
     assert {one.name for extra in (REQUIRED, "twin", "package") for one in declared()[extra]} <= set(pinned)
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ('{"dependencies": [{"name": "numpy", "version": "2.2.6", "vulns": []}]}', 0),
+        ('{"dependencies": [{"name": "numpy", "version": "2.2.6", "vulns": [{"id": "PYSEC-1"}]}]}', 1),
+        ('{"dependencies": [{"name": "numpy", "skip_reason": "not found"}]}', 75),
+        ("", 75),
+    ],
+)
+def test_an_audit_without_an_answer_is_told_from_one_without_a_vulnerability(output: str, code: int) -> None:
+    assert verdict(output) == code
 
 
 def requirements(name: str) -> list[str]:
