@@ -102,9 +102,9 @@ class Release:
         shutil.copytree(self.source, work / "source")
         place = f"/{work.name}" if root else str(work)
         enter: list[str | Path] = [SYSTEM / "debian.sh", "enter", root] if root else []
-        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        variables = (f"{name}={value}" for name, value in self.variables().items())
-        self.run(*enter, "env", path, *variables, "sh", "-ec", f"cd {shlex.quote(place)}\n{script}")
+        variables = {**self.variables(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        words = (f"{name}={value}" for name, value in variables.items())
+        self.run(*enter, "env", *words, "sh", "-ec", f"cd {shlex.quote(place)}\n{script}")
         made = self.scratch / f"made-{len(list(self.scratch.iterdir()))}"
         shutil.copytree(work / "out", made)
         shutil.rmtree(work)
