@@ -320,6 +320,29 @@ def test_an_upgrade_gives_the_board_back_and_the_new_version_serves(machine: Mac
     assert eventually(lambda: machine.settings() == found)
 
 
+def test_an_upgrade_to_a_daemon_that_does_not_start_keeps_the_baseline_and_names_the_way_back(
+    machine: Machine, found: dict[str, str]
+) -> None:
+    learned, installed = "/var/lib/jetdvfs/learned-before", "/srv/jetdvfs/dist/jetdvfs_*.deb"
+    machine.say(
+        f"dpkg-deb --raw-extract {installed} /tmp/broken && sed -i 's/^Version: .*/Version: 99/' /tmp/broken/DEBIAN/control "
+        "&& printf '#!/bin/sh\\nexit 1\\n' > /tmp/broken/usr/bin/jetdvfsd "
+        f"&& dpkg-deb -Znone --build /tmp/broken /tmp/broken.deb && touch {learned}"
+    )
+    machine.say(f"echo 'limits: {{gpu_hz: {{max: 905250000}}}}' > {DROP_IN} && systemctl restart jetdvfsd")
+    version = machine.say("dpkg-query --show --showformat='${Version}' jetdvfs")
+    with held(machine, f"--config {LOW}"):
+        holding = machine.settings()
+        upgrade = machine.run("apt-get install -y /tmp/broken.deb")
+        assert upgrade.returncode == 0
+        assert f"'jetdvfs doctor' names the reason; to go back: apt-get install jetdvfs={version}" in upgrade.stderr
+        assert machine.settings() == found and not is_active(machine)
+        machine.say(f"apt-get install -y --allow-downgrades {installed}")
+        assert holds_again(machine, holding), machine.journal()
+    assert machine.run(f"test -e {DROP_IN} && rm {learned}").returncode == 0
+    assert eventually(lambda: machine.settings() == found)
+
+
 def test_removal_gives_the_board_back_and_leaves_the_configuration(machine: Machine, found_at_last: dict[str, str]) -> None:
     with held(machine, f"--config {LOW}"):
         assert machine.settings() != found_at_last
