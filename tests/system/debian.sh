@@ -42,6 +42,12 @@ make_root() {
     case "$1" in --arch=*) arch=("$1"); shift ;; esac
     suite=$1 folder=$2 && shift 2
     packages=$(IFS=,; echo "$*")
+    # Ubuntu has mirrors and keys of its own; debootstrap has them in the script of an early release.
+    local from=()
+    case "$suite" in
+        jammy | noble) arch+=(--components=main,universe) from=("" gutsy) ;;
+        *) read -ra from <<<"$(mirror)" ;;
+    esac
     local wanted
     wanted="$suite ${arch[*]} $packages, by $(sha256sum <"${BASH_SOURCE[0]}" | cut -c 1-16)"
     if [ "$(cat "$folder/.made-of" 2>/dev/null)" = "$wanted" ] && [ -n "$(find "$folder/.made-of" -mtime -30)" ]; then
@@ -49,10 +55,12 @@ make_root() {
     fi
     check
     [ ! -e "$folder" ] || [ -e "$folder/.made-of" ] || fail "$folder exists and was not made by this program"
-    echo "making a Debian $suite in $folder" >&2
+    [ "${from[1]:-}" != gutsy ] || [ -e /usr/share/keyrings/ubuntu-archive-keyring.gpg ] \
+        || fail "no keys of Ubuntu: install ubuntu-keyring"
+    echo "making a root of $suite in $folder" >&2
     rm -rf "$folder" "$folder.new"
     mkdir -p "$folder.new"
-    debootstrap "${arch[@]}" --variant=minbase --include="$packages" "$suite" "$folder.new" $(mirror) >"$folder.log" 2>&1 \
+    debootstrap "${arch[@]}" --variant=minbase --include="$packages" "$suite" "$folder.new" "${from[@]}" >"$folder.log" 2>&1 \
         || fail "debootstrap failed, see $folder.log"
     rm -f "$folder.new"/var/cache/apt/archives/*.deb
     # Certificates get a name of their own: the one they have here may be that of a package in there.
