@@ -105,8 +105,8 @@ class Release:
         variables = {**self.variables(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         words = (f"{name}={value}" for name, value in variables.items())
         self.run(*enter, "env", *words, "sh", "-ec", f"cd {shlex.quote(place)}\n{script}")
-        made = self.scratch / f"made-{len(list(self.scratch.iterdir()))}"
-        shutil.copytree(work / "out", made)
+        made = Path(tempfile.mkdtemp(dir=self.scratch))
+        shutil.copytree(work / "out", made, dirs_exist_ok=True)
         shutil.rmtree(work)
         return sorted(made.iterdir())
 
