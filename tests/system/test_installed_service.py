@@ -335,7 +335,8 @@ def test_an_upgrade_to_a_daemon_that_does_not_start_keeps_the_baseline_and_names
         holding = machine.settings()
         upgrade = machine.run("apt-get install -y /tmp/broken.deb")
         assert upgrade.returncode == 0
-        assert f"'jetdvfs doctor' names the reason; to go back: apt-get install jetdvfs={version}" in upgrade.stderr
+        back = f"'jetdvfs doctor' names the reason; to go back: apt-get install --allow-downgrades ./jetdvfs_{version}_*.deb"
+        assert back in upgrade.stdout + upgrade.stderr
         assert machine.settings() == found and not is_active(machine)
         machine.say(f"apt-get install -y --allow-downgrades {installed}")
         assert holds_again(machine, holding), machine.journal()
