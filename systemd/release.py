@@ -175,6 +175,8 @@ def packages(release: Release, root: Path | None, built: Sequence[Path]) -> None
     """Debian packages of a system, from wheels."""
     made = release.inside(root, _DEBS, built)
     for path in made:
+        if content(release.folder / path.name) not in (None, path.read_bytes()):
+            sys.exit(f"{path.name}: its content depends on the architecture that builds it")
         shutil.copy(path, release.folder)
         print(path.name)
     if shutil.which("lintian"):
