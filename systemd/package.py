@@ -309,7 +309,7 @@ def build(
     tree.write("/DEBIAN/md5sums", "\n".join((*sums, "")))
     folder.mkdir(parents=True, exist_ok=True)
     package = folder / f"{name}_{version}_{architecture}.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, package], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, package], check=True, stdout=subprocess.DEVNULL)
     print(
         f"{package} ({package.stat().st_size / 1e6:.1f} MB; brings {', '.join(brought) or 'no library'}, "
         "the rest is the distribution's)"
