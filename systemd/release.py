@@ -163,8 +163,8 @@ def wheels(release: Release, root: Path | None, archives: Sequence[Path], machin
         shown = release.run("auditwheel", "show", wheel)
         print(f"{wheel.name}: symbols of {' '.join(sorted(set(re.findall(r'GLIBC_[0-9.]+', shown))))}")
         release.run("abi3audit", "--strict", wheel)
-        with zipfile.ZipFile(wheel) as content:
-            (core,) = (content.read(name) for name in content.namelist() if name.endswith(".so"))
+        with zipfile.ZipFile(wheel) as archive:
+            (core,) = (archive.read(name) for name in archive.namelist() if name.endswith(".so"))
         if int.from_bytes(core[18:20], "little") != MACHINES[machine]:
             sys.exit(f"{wheel.name}: its C core is not for {machine}")
         found.append(wheel)
@@ -217,7 +217,6 @@ def build(folder: Path, places: Sequence[str]) -> list[str]:
         archives = source_archives(release)
         own = platform.machine()
         built = {own: wheels(release, None, archives, own)}
-        release.run("twine", "check", "--strict", *archives, *built[own])
         packages(release, None, built[own])
         for place in places:
             if place == here():
@@ -232,6 +231,7 @@ def build(folder: Path, places: Sequence[str]) -> list[str]:
                 pure = [path for path in built[own] if path.name.endswith("-none-any.whl")]
                 built[machine] = [*wheels(release, root, core, machine), *pure]
             packages(release, root, built[machine])
+        release.run("twine", "check", "--strict", *archives, *folder.glob("*.whl"))
         release.run("python", release.source / "systemd/sbom.py", folder, release.version, str(release.seconds))
     sums = "".join(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir()))
     (folder / "SHA256SUMS").write_text(sums)
