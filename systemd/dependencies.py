@@ -45,12 +45,12 @@ def declared(cfg: Path = HERE.parent / "setup.cfg") -> dict[str, list[Requiremen
 
 
 def closure(names: Iterable[str], dependencies: Mapping[str, Dependency]) -> set[str]:
-    """These packages and all that they need."""
+    """These packages and all that they need, as far as they are known."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if name in dependencies and name not in found:
             found.add(name)
             waiting += dependencies[name].needs
     return found
@@ -104,7 +104,7 @@ def write() -> None:
     known = {**(listed() if LICENCES.exists() else {}), **installed()}
     whole = {name: one._replace(needs=tuple(other for other in one.needs if other in known)) for name, one in known.items()}
     direct = {canonicalize_name(one.name) for wanted in declared().values() for one in wanted}
-    kept = sorted(closure(direct & whole.keys(), whole))
+    kept = sorted(closure(direct, whole))
     lines = [f"{name}\t{whole[name].licence}\t{' '.join(whole[name].needs)}\n" for name in kept]
     LICENCES.write_text("".join(lines), encoding="utf-8")
     print(f"{LICENCES}: {len(kept)} packages; without a licence: {', '.join(direct - set(kept)) or 'none'}")
