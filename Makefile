@@ -8,6 +8,7 @@
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
 # make deb    a package for this Debian or Ubuntu, in dist/
+# make test-release  (root) build a release twice, and from its source archives alone
 # make release  (root for other systems than this) wheels, source archives, Debian packages for PLACES, a bill of materials and sums of the last commit, in dist/release; KEY=a key of gpg that signs
 # make release-check  the same, built again and compared to the byte
 # make profiles  measure and train the shipped profiles again, of BOARDS; in build/campaign, what was measured is kept
@@ -50,7 +51,7 @@ QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 # The programs that tests start, hundreds of them, would each compile all they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-aarch64 bench lint docs deb release release-check install uninstall clean
+.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-release test-aarch64 bench lint docs deb release release-check install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs twin demo --out $(OUT)
@@ -118,7 +119,10 @@ bench: $(VENV)/.test
 
 test-system: $(VENV)/.test
 	@tests/system/debian.sh check
-	$(BIN)/python -m pytest -m system tests/system
+	$(BIN)/python -m pytest -m 'system and not release' tests/system
+
+test-release: $(VENV)/.test
+	$(BIN)/python -m pytest -m release tests/system
 
 test-aarch64: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) tests/system/aarch64.sh

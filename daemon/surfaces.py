@@ -165,7 +165,7 @@ class Surfaces:
         return await self._loaded(self._workers.check(network, uid, accepted), uid)
 
     async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]], uid: int) -> LoadedNetwork:
-        # What the surface needs next starts meanwhile: a sweep's child, and NumPy, which the daemon has not loaded yet.
+        # Meanwhile the child of the sweep starts, and NumPy loads, which the daemon has done without so far.
         if self.profile is not None and self._known is not None and self._is_prepared(self.profile):
             self._workers.expect_sweep(self.profile.path, self._tables.path, uid, self._known)
         (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))

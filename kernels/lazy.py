@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """Stand-in for a module of this name. Safe in several threads: the import system's lock makes each wait for it."""
+    """Proxy of a module of this name. Safe in several threads: the import system's lock makes each wait for it."""
 
     def __getattr__(self, name: str) -> Any:
         module = import_module(self.__name__)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class PartlyCompared(Struct, frozen=True, eq=False):
-    """Base of values that are equal, with equal hashes, whatever the fields named by ``_ignored`` hold."""
+    """Base of values whose comparison and hash ignore the fields named by ``_ignored``."""
 
     _ignored: ClassVar[frozenset[str]] = frozenset()
 

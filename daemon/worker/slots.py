@@ -90,7 +90,7 @@ class ChildSlots:
         return uid in self._waiting and left > 0 and (left > 1 or uid == self._owner or not self._held[uid])
 
 
-class Child(NamedTuple):
+class RunningChild(NamedTuple):
     """A child that works for ``uid``; ``resources`` are closed after its end, ``worked_s`` counts its jobs' time."""
 
     process: subprocess.Popen[bytes]
@@ -103,18 +103,18 @@ class Child(NamedTuple):
 class KeptChildren:
     """Keeps ``most`` children, each for jobs of its key; ``end`` waits for the end of one."""
 
-    def __init__(self, most: int, end: Callable[[Child], Awaitable[None]], idle_s: float = _IDLE_S) -> None:
+    def __init__(self, most: int, end: Callable[[RunningChild], Awaitable[None]], idle_s: float = _IDLE_S) -> None:
         self._most, self._end, self._idle_s = most, end, idle_s
-        self._kept: list[tuple[Hashable, asyncio.Task[Child]]] = []
+        self._kept: list[tuple[Hashable, asyncio.Task[RunningChild]]] = []
         self._ending: set[asyncio.Task[None]] = set()
 
-    def start(self, key: Hashable, start: Callable[[], Awaitable[Child]]) -> None:
+    def start(self, key: Hashable, start: Callable[[], Awaitable[RunningChild]]) -> None:
         """Start a child for a job to come, unless one waits."""
         if self._waiting(key) is None:
             self._keep(key, start())
 
     @asynccontextmanager
-    async def lent(self, key: Hashable, start: Callable[[], Awaitable[Child]]) -> AsyncIterator[Child]:
+    async def lent(self, key: Hashable, start: Callable[[], Awaitable[RunningChild]]) -> AsyncIterator[RunningChild]:
         """The child that waits, or a new one. It is kept again, or ended after an error or much work."""
         child = None
         if (waiting := self._waiting(key)) is not None:
@@ -138,24 +138,24 @@ class KeptChildren:
             else:
                 await asyncio.shield(self._end(child))
 
-    def _waiting(self, key: Hashable) -> tuple[Hashable, asyncio.Task[Child]] | None:
+    def _waiting(self, key: Hashable) -> tuple[Hashable, asyncio.Task[RunningChild]] | None:
         return next((kept for kept in self._kept if kept[0] == key), None)
 
-    def _keep(self, key: Hashable, child: Awaitable[Child]) -> None:
+    def _keep(self, key: Hashable, child: Awaitable[RunningChild]) -> None:
         kept = (key, asyncio.ensure_future(child))
         self._kept.append(kept)
         asyncio.get_running_loop().call_later(self._idle_s, self._forget, kept)
         for oldest in self._kept[: -self._most]:
             self._forget(oldest)
 
-    def _forget(self, kept: tuple[Hashable, asyncio.Task[Child]]) -> None:
+    def _forget(self, kept: tuple[Hashable, asyncio.Task[RunningChild]]) -> None:
         if kept in self._kept:
             self._kept.remove(kept)
             ending = asyncio.ensure_future(self._over(kept[1]))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
-    async def _over(self, task: asyncio.Task[Child]) -> None:
+    async def _over(self, task: asyncio.Task[RunningChild]) -> None:
         with contextlib.suppress(DaemonError):
             await self._end(await task)
 
@@ -165,5 +165,5 @@ class KeptChildren:
         await asyncio.gather(*self._ending)
 
 
-async def _done(child: Child) -> Child:
+async def _done(child: RunningChild) -> RunningChild:
     return child

@@ -34,7 +34,7 @@ from ..errors import InputError, LimitReached, TransientError
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
 from .numerics import ONE_THREAD
-from .slots import Child, ChildSlots, KeptChildren
+from .slots import ChildSlots, KeptChildren, RunningChild
 from .user_pool import UserPool
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Workers:
         uid: int,
         folders: Sequence[Path] = (),
         *,
-        child: AbstractAsyncContextManager[Child] | None = None,
+        child: AbstractAsyncContextManager[RunningChild] | None = None,
         payload: bytes = b"",
         connection: int | None = None,
         outputs: tuple[int, ...] = (),
@@ -191,7 +191,7 @@ class Workers:
     @asynccontextmanager
     async def _once(
         self, job: str, uid: int, folders: Sequence[Path], connection: int | None, outputs: tuple[int, ...]
-    ) -> AsyncIterator[Child]:
+    ) -> AsyncIterator[RunningChild]:
         child = await self._start(job, uid, folders, connection, outputs)
         try:
             yield child
@@ -201,7 +201,7 @@ class Workers:
 
     async def _start(
         self, job: str, uid: int, folders: Sequence[Path], connection: int | None = None, outputs: tuple[int, ...] = ()
-    ) -> Child:
+    ) -> RunningChild:
         threads = min(self._settings.threads, len(os.sched_getaffinity(0))) if job == "sweep" else 0
         async with AsyncExitStack() as stack:
             try:
@@ -213,9 +213,9 @@ class Workers:
             except OSError as error:
                 raise _failure(job, f"cannot be started ({error.strerror})") from error
             theirs.close()
-            return Child(process, ours, uid, stack.pop_all())
+            return RunningChild(process, ours, uid, stack.pop_all())
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: RunningChild) -> None:
         await self._stragglers.end(child.process, child.uid)
         await child.resources.aclose()
 

@@ -61,7 +61,7 @@ class RegionEntry(Struct, frozen=True):
         return Region(**{name: value for name, value in asdict(self).items() if name != "sizes"})
 
 
-class KindEntry(Struct, frozen=True, omit_defaults=True):
+class KindEntry(Struct, frozen=True):
     """One kernel kind.
 
     Attributes:
@@ -246,6 +246,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         data = {"format": FORMAT_VERSION, **to_builtins(self)}
+        data["kinds"] = {
+            kind: {name: value for name, value in entry.items() if name != "region" or value is not None}
+            for kind, entry in data["kinds"].items()
+        }
         return {name: value for name, value in data.items() if value is not None or name not in _OPTIONAL}
 
     @classmethod

@@ -18,7 +18,7 @@ import jetdvfs
 from jetdvfs.systemd.release import sign
 from jetdvfs.tests.support.paths import ROOT
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.release]
 
 VERSION = jetdvfs.__version__
 

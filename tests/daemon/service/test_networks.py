@@ -233,7 +233,7 @@ def test_the_resident_process_is_small_and_loads_no_machine_learning_library(dae
             assert f"/{library}" not in maps
         process = psutil.Process(daemon.process.pid)
         assert process.memory_info().rss < 64 << 20
-        assert process.num_fds() < 16
+        assert process.num_fds() < 18  # two for the child that waits for the next sweep
 
 
 @pytest.mark.slow
