@@ -27,7 +27,7 @@ def _break(what: str) -> None:
         _wrap(lambda: [os.dup(0) for _ in range(20)])
     elif what == "keeps memory":
         kept: list[bytes] = []
-        _wrap(lambda: kept.append(os.urandom(4 << 20)))
+        _wrap(lambda: kept.append(os.urandom(8 << 20)))
     elif what == "exits":
         _wrap(lambda: os._exit(7))
     elif what == "never answers":
