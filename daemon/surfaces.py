@@ -88,6 +88,7 @@ class Surfaces:
         self._named: str | None = None
         self._known: Mapping[str, Stamp] | None = None
         self._making: dict[tuple[_SurfaceKey, int], asyncio.Task[Surface]] = {}
+        self._swept = True  # the last surface was, not stored: the next one probably is too
 
     async def prepare(self) -> None:
         """Convert the profile's models for sweeps; failures are kept in ``troubles``.
@@ -166,7 +167,7 @@ class Surfaces:
 
     async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]], uid: int) -> LoadedNetwork:
         # Meanwhile the child of the sweep starts, and NumPy loads, which the daemon has done without so far.
-        if self.profile is not None and self._known is not None and self._is_prepared(self.profile):
+        if self._swept and self.profile is not None and self._known is not None and self._is_prepared(self.profile):
             self._workers.expect_sweep(self.profile.path, self._tables.path, uid, self._known)
         (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
         return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, to_builtins(info))
@@ -199,6 +200,7 @@ class Surfaces:
             raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
         kept = _SurfaceKey(network.key, method, execution, frame_overhead, gpu_share)
         if kept in self._kept:
+            self._swept = False
             self._kept.move_to_end(kept)
             return self._kept[kept]
         key = (kept, uid)  # no user's turn is delayed by another's earlier request
@@ -221,6 +223,7 @@ class Surfaces:
     async def _make(self, network: LoadedNetwork, asked: _SurfaceKey, profile: Profile, uid: int) -> Surface:
         key = surface_key(profile.identity, *asked)
         surface = await asyncio.to_thread(self._stored.get, key, profile.identity.grid)
+        self._swept = surface is None
         if surface is None:
             await self.prepare()
             if not self._is_prepared(profile):

@@ -85,14 +85,15 @@ class Workers:
             LimitReached: too many requests of the user wait, or readers of its models hang in the kernel.
         """
         request = {"inputs": [spec.to_json() for spec in inputs], "name": name, "accepted": accepted, "size": attached.size}
-        return _network(*await self._run("decompose", request, attached.uid, connection=attached.sock.fileno()))
+        child = self._once("decompose", attached.uid, connection=attached.sock.fileno())
+        return _network(*await self._run("decompose", child, request, attached.uid))
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
-        return _network(*await self._run("check", {"accepted": accepted}, uid, payload=network))
+        return _network(*await self._run("check", self._once("check", uid), {"accepted": accepted}, uid, network))
 
     def expect_sweep(self, bundle: Path, cache_dir: Path, uid: int, known: Mapping[str, Sequence[int]]) -> None:
         """Start the child of a sweep that will probably follow, so that it starts while the model is read."""
-        start = partial(self._start, "sweep", uid, _folders(bundle, cache_dir))
+        start = partial(self._start, "sweep", uid, (bundle, cache_dir, BOARDS_DIR))
         self._kept.start(_sweep_key(uid, bundle, cache_dir, known), start)
 
     async def close(self) -> None:
@@ -126,9 +127,9 @@ class Workers:
             "gpu_share": gpu_share,
             "known": known or {},
         }
-        key, folders = _sweep_key(uid, bundle, cache_dir, known or {}), _folders(bundle, cache_dir)
-        kept = self._kept.lent(key, partial(self._start, "sweep", uid, folders))
-        answer, figures = await self._run("sweep", request, uid, child=kept, payload=network, most_bytes=surface_bytes(grid))
+        start = partial(self._start, "sweep", uid, (bundle, cache_dir, BOARDS_DIR))
+        child = self._kept.lent(_sweep_key(uid, bundle, cache_dir, known or {}), start)
+        answer, figures = await self._run("sweep", child, request, uid, network, surface_bytes(grid))
         try:
             return unpacked_surface(answer.about, figures, grid, method)
         except (DocumentError, KernelsError) as error:
@@ -140,9 +141,9 @@ class Workers:
         Args:
             outputs: descriptors to write tables to, by the models' checksums.
         """
-        answer, _ = await self._run(
-            "prepare", {"outputs": outputs}, os.geteuid(), _folders(bundle, cache_dir), outputs=tuple(outputs.values())
-        )
+        owner = os.geteuid()
+        child = self._once("prepare", owner, (bundle, cache_dir, BOARDS_DIR), outputs=tuple(outputs.values()))
+        answer, _ = await self._run("prepare", child, {"outputs": outputs}, owner)
         try:
             return convert(answer.about, PreparedAnswer, exact=True).unusable
         except DocumentError as error:
@@ -151,24 +152,20 @@ class Workers:
     async def _run(
         self,
         job: str,
+        child: AbstractAsyncContextManager[RunningChild],
         request: Mapping[str, Any],
         uid: int,
-        folders: Sequence[Path] = (),
-        *,
-        child: AbstractAsyncContextManager[RunningChild] | None = None,
         payload: bytes = b"",
-        connection: int | None = None,
-        outputs: tuple[int, ...] = (),
         most_bytes: int = COMPRESSED_BYTES,
     ) -> tuple[Answer, bytes]:
-        """Run a job for a user; at its end the child has ended, or hangs."""
+        """Run a job for a user; at its end the child has ended, or hangs, or waits for another one."""
         async with self._slots.place(uid):
-            if connection is not None and self._stragglers.too_many(uid):
+            if job == "decompose" and self._stragglers.too_many(uid):
                 raise LimitReached(
                     f"model: {self._stragglers.of(uid)} readers of models of uid {uid} hang, as many as may; "
                     "the file systems of their files do not answer"
                 )
-            async with child or self._once(job, uid, folders, connection, outputs) as (process, ours, *_):
+            async with child as (process, ours, *_):
                 try:
                     conversation = _converse(ours, encoded(request, payload), most_bytes)
                     answer, data = await asyncio.wait_for(conversation, self._settings.limit_s(job))
@@ -184,13 +181,13 @@ class Workers:
                     raise InputError(answer.message)
                 if answer.error:
                     raise _failure(job, f"failed: {answer.type}: {answer.message}")
-        if outputs and process.returncode is None:
+        if job == "prepare" and process.returncode is None:
             raise _failure(job, "does not end")
         return answer, data
 
     @asynccontextmanager
     async def _once(
-        self, job: str, uid: int, folders: Sequence[Path], connection: int | None, outputs: tuple[int, ...]
+        self, job: str, uid: int, folders: Sequence[Path] = (), connection: int | None = None, outputs: tuple[int, ...] = ()
     ) -> AsyncIterator[RunningChild]:
         child = await self._start(job, uid, folders, connection, outputs)
         try:
@@ -227,10 +224,6 @@ class Workers:
 
 class _InvalidAnswer(Exception):
     """A child's invalid answer."""
-
-
-def _folders(bundle: Path, cache_dir: Path) -> tuple[Path, ...]:
-    return (bundle, cache_dir, BOARDS_DIR)
 
 
 def _sweep_key(uid: int, bundle: Path, cache_dir: Path, known: Mapping[str, Sequence[int]]) -> Hashable:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from msgspec.structs import asdict, replace
 
@@ -54,6 +55,23 @@ def test_one_network_under_two_names_has_one_key_and_one_surface(profile: Profil
         assert await surfaces.surface(one) is not await surfaces.surface(longer)
         at_once = await asyncio.gather(*(surfaces.surface(one, "sum", uid=uid) for uid in (0, 0, 0)))
         assert len({id(surface) for surface in at_once}) == 1
+
+    run(profile, tmp_path, job)
+
+
+def test_a_sweep_is_prepared_while_a_model_is_read_unless_the_last_surface_was_stored(profile: Profile, tmp_path: Path) -> None:
+    def sweepers() -> int:
+        return sum("sweep" in child.cmdline() for child in psutil.Process().children())
+
+    async def job(surfaces: Surfaces) -> None:
+        await surfaces.prepare()
+        one = await surfaces.check(listed(1), 0)
+        assert sweepers() == 1
+        await surfaces.surface(one)
+        await surfaces.surface(one)
+        await surfaces.close()
+        await surfaces.check(listed(1), 0)
+        assert sweepers() == 0
 
     run(profile, tmp_path, job)
 
