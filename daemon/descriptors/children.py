@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -46,6 +48,7 @@ def _start(command: Sequence[str], keep: Sequence[int], env: Mapping[str, str]) 
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 1.0
 _PER_USER = 2
 
 
@@ -82,20 +85,15 @@ class ChildReaper:
         self._count[uid] -= 1
 
 
-async def ended(child: subprocess.Popen[bytes], within_s: float | None = None) -> bool:
-    """Wait for a child's end without blocking the loop; False on a timeout."""
-    if child.poll() is not None:
-        return True
-    loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(child.pid)
-    gone = asyncio.Event()
-    loop.add_reader(handle, gone.set)
-    try:
-        await asyncio.wait_for(gone.wait(), within_s)
-    except asyncio.TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-    child.wait()
+async def ended(child: subprocess.Popen[bytes], within_s: float = math.inf) -> bool:
+    """Wait for a child's end without blocking the loop; False on a timeout.
+
+    It asks again and again, as Linux 4.9 of JetPack 4 has no descriptors of processes (pidfd_open(2), 5.3).
+    """
+    until, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
+    while child.poll() is None:
+        if (left_s := until - time.monotonic()) <= 0:
+            return False
+        await asyncio.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
     return True

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,7 @@ class Daemon:
     Args:
         converted: the tables of a shipped profile are there already, as after the first start.
         quickened: statements of Python that shorten its waits before it starts.
+        through: a command that starts it in its own place.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Daemon:
         env: dict[str, str] | None = None,
         converted: bool = True,
         quickened: str = "",
+        through: Sequence[str] = (),
     ) -> None:
         self.socket = folder / "run" / "jetdvfs.sock"
         self.admin = self.socket.with_name(ADMIN_SOCKET_NAME)
@@ -113,7 +115,7 @@ class Daemon:
         self.baseline = self.runtime / "baseline"
         self.log = folder / "log"
         started = ["-c", f"{quickened}\n{_START}"] if quickened else ["-m", "jetdvfs.daemon.service"]
-        self._command = [sys.executable, *started, "--root", str(board.root), "--socket", str(self.socket)]
+        self._command = [*through, sys.executable, *started, "--root", str(board.root), "--socket", str(self.socket)]
         self._command += ["--state-dir", str(self.state), "--runtime-dir", str(self.runtime), *options]
         self._env = {**os.environ, **(env or {})}
         require_own_code(self._env.get("PYTHONPATH", ""))
