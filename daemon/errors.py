@@ -62,6 +62,12 @@ class LimitReached(TransientError):
     """The limit on simultaneous uses is reached."""
 
 
+class WorkerFailed(TransientError):
+    """A child that converts or sweeps a profile's models failed."""
+
+    exit_code = 3
+
+
 class NotPermitted(DaemonError):
     """The caller may not do this."""
 

@@ -63,10 +63,10 @@ from .system.state import (
 from .wire.hold_request import HoldRequest
 from .wire.protocol import admin_socket, daemon_socket
 from .wire.serving.server import UNCHANGED, Server, ServerLimits, listening
-from .worker.workers import Workers, WorkerSettings
 
 if TYPE_CHECKING:
     from .wire.persistent_lease import PersistentLease
+    from .worker.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,6 @@ class Resident:
             args.profile or config.profile, hardware.description.name, running_system=args.root.resolve() == Path("/")
         )
         record, self._quota = stack.enter_context(_recording())
-        self._workers = WorkerSettings(config.worker.parallel, config.worker.timeout_s, config.worker.threads)
         self._stragglers = ChildReaper()
         self._context = Context(
             version=__version__,
@@ -161,7 +160,7 @@ class Resident:
             board=self._board,
             sensors=sensors[0],
             surfaces=Surfaces(
-                Workers(self._workers, self._stragglers),
+                self._make_workers,
                 profile,
                 table_folder(state_dir.resolve() / "cache"),
                 SurfaceCache(state_dir.resolve() / "surfaces"),
@@ -230,6 +229,12 @@ class Resident:
         await self._context.surfaces.close()
         self._context.memory.save()
         self._board.thread.stop()
+
+    def _make_workers(self) -> Workers:
+        from .worker.workers import Workers, WorkerSettings  # not needed before models are converted or read
+
+        config = self._context.config.worker
+        return Workers(WorkerSettings(config.parallel, config.timeout_s, config.threads), self._stragglers)
 
     async def _prepare(self) -> None:
         await asyncio.sleep(_PREPARED_AFTER_S)

@@ -14,7 +14,8 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,13 +32,13 @@ from ..profiles.bundle.surface_cache import SurfaceCache, surface_key
 from ..profiles.bundle.table_folder import TableFolder
 from ..profiles.errors import BundleError
 from .descriptors.disposal import DescriptorGrant
-from .errors import DaemonError, InputError, UsageError
+from .errors import DaemonError, InputError, UsageError, WorkerFailed
 from .profile import Profile
-from .worker.answers import NetworkInfo
-from .worker.workers import WorkerFailed, Workers
 
 if TYPE_CHECKING:
     from ..kernels.network import TensorSpec
+    from .worker.answers import NetworkInfo
+    from .worker.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Surfaces:
     """Makes and keeps surfaces for one profile.
 
     Args:
+        workers: makes them, at their first use.
         profile: bundle in use; without one, nothing is predicted.
         tables: converted node tables, which workers read.
         stored: surfaces that outlast this process, closed to workers.
@@ -71,7 +73,7 @@ class Surfaces:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: Callable[[], Workers],
         profile: Profile | None,
         tables: TableFolder,
         stored: SurfaceCache,
@@ -79,7 +81,8 @@ class Surfaces:
     ) -> None:
         self.profile = profile
         self.troubles = troubles
-        self._workers = workers
+        self._make_workers = workers
+        self._made_workers: Workers | None = None
         self._tables = tables
         self._stored = stored
         self._kept: OrderedDict[_SurfaceKey, Surface] = OrderedDict()
@@ -89,6 +92,12 @@ class Surfaces:
         self._known: Mapping[str, Stamp] | None = None
         self._making: dict[tuple[_SurfaceKey, int], asyncio.Task[Surface]] = {}
         self._swept = True  # the last surface was, not stored: the next one probably is too
+
+    @property
+    def _workers(self) -> Workers:
+        if self._made_workers is None:
+            self._made_workers = self._make_workers()
+        return self._made_workers
 
     async def prepare(self) -> None:
         """Convert the profile's models for sweeps; failures are kept in ``troubles``.
@@ -167,13 +176,20 @@ class Surfaces:
 
     async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]], uid: int) -> LoadedNetwork:
         # Meanwhile the child of the sweep starts, and NumPy loads, which the daemon has done without so far.
+        expected: AbstractContextManager[None] = nullcontext()
         if self._swept and self.profile is not None and self._known is not None and self._is_prepared(self.profile):
-            self._workers.expect_sweep(self.profile.path, self._tables.path, uid, self._known)
-        (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
+            expected = self._workers.expected_sweep(self.profile.path, self._tables.path, uid, self._known)
+        with expected:
+            (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
         return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, to_builtins(info))
 
+    @property
+    def simulated(self) -> bool:
+        return self.profile is not None and self.profile.identity.simulated
+
     async def close(self) -> None:
-        await self._workers.close()
+        if self._made_workers is not None:
+            await self._made_workers.close()
 
     async def surface(
         self,

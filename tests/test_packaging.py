@@ -177,7 +177,7 @@ from jetdvfs.kernels.network import TensorSpec
 async def jobs():
     folder = Path(sys.argv[1])
     profile = find_profile("agx-xavier-sim", "agx-xavier")
-    surfaces = Surfaces(Workers(), profile, table_folder(folder / "cache"), SurfaceCache(folder / "surfaces"))
+    surfaces = Surfaces(Workers, profile, table_folder(folder / "cache"), SurfaceCache(folder / "surfaces"))
     ours, theirs = socket.socketpair()
     with reference_model("alexnet").open("rb") as model:
         socket.send_fds(theirs, [b"call"], [model.fileno()])

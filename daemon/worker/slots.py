@@ -9,9 +9,9 @@ import socket
 import subprocess
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import NamedTuple, TypeAlias
 
 from ..errors import DaemonError, LimitReached
 
@@ -100,18 +100,26 @@ class RunningChild(NamedTuple):
     worked_s: float = 0.0
 
 
+_Kept: TypeAlias = "tuple[Hashable, asyncio.Task[RunningChild]]"
+
+
 class KeptChildren:
     """Keeps ``most`` children, each for jobs of its key; ``end`` waits for the end of one."""
 
     def __init__(self, most: int, end: Callable[[RunningChild], Awaitable[None]], idle_s: float = _IDLE_S) -> None:
         self._most, self._end, self._idle_s = most, end, idle_s
-        self._kept: list[tuple[Hashable, asyncio.Task[RunningChild]]] = []
+        self._kept: list[_Kept] = []
         self._ending: set[asyncio.Task[None]] = set()
 
-    def start(self, key: Hashable, start: Callable[[], Awaitable[RunningChild]]) -> None:
-        """Start a child for a job to come, unless one waits."""
-        if self._waiting(key) is None:
-            self._keep(key, start())
+    @contextmanager
+    def expected(self, key: Hashable, start: Callable[[], Awaitable[RunningChild]]) -> Iterator[None]:
+        """Start a child for a job to come, unless one waits; it is idle from the end of the context."""
+        kept = self._keep(key, start()) if self._waiting(key) is None else None
+        try:
+            yield
+        finally:
+            if kept is not None:
+                self._forget_later(kept)
 
     @asynccontextmanager
     async def lent(self, key: Hashable, start: Callable[[], Awaitable[RunningChild]]) -> AsyncIterator[RunningChild]:
@@ -134,21 +142,24 @@ class KeptChildren:
             raise
         finally:
             if child.worked_s < _MOST_S:
-                self._keep(key, _done(child))
+                self._forget_later(self._keep(key, _done(child)))
             else:
                 await asyncio.shield(self._end(child))
 
-    def _waiting(self, key: Hashable) -> tuple[Hashable, asyncio.Task[RunningChild]] | None:
+    def _waiting(self, key: Hashable) -> _Kept | None:
         return next((kept for kept in self._kept if kept[0] == key), None)
 
-    def _keep(self, key: Hashable, child: Awaitable[RunningChild]) -> None:
+    def _keep(self, key: Hashable, child: Awaitable[RunningChild]) -> _Kept:
         kept = (key, asyncio.ensure_future(child))
         self._kept.append(kept)
-        asyncio.get_running_loop().call_later(self._idle_s, self._forget, kept)
         for oldest in self._kept[: -self._most]:
             self._forget(oldest)
+        return kept
 
-    def _forget(self, kept: tuple[Hashable, asyncio.Task[RunningChild]]) -> None:
+    def _forget_later(self, kept: _Kept) -> None:
+        asyncio.get_running_loop().call_later(self._idle_s, self._forget, kept)
+
+    def _forget(self, kept: _Kept) -> None:
         if kept in self._kept:
             self._kept.remove(kept)
             ending = asyncio.ensure_future(self._over(kept[1]))

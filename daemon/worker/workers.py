@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from ...profiles.board import BOARDS_DIR
 from ...profiles.documents import DocumentError, convert
 from ..descriptors.children import ChildReaper, ended, start_child
 from ..descriptors.disposal import DescriptorGrant
-from ..errors import InputError, LimitReached, TransientError
+from ..errors import InputError, LimitReached, WorkerFailed
 from .answers import COMPRESSED_BYTES, Answer, NetworkInfo, PreparedAnswer, read_header, surface_bytes, unpacked_surface
 from .framing import HEADER_BYTES, PREFIX, Task, encoded
 from .numerics import ONE_THREAD
@@ -44,10 +44,6 @@ log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 1.0
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD}
-
-
-class WorkerFailed(TransientError):
-    exit_code = 3
 
 
 class WorkerSettings(Struct, frozen=True):
@@ -91,10 +87,12 @@ class Workers:
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> tuple[NetworkInfo, bytes]:
         return _network(*await self._run("check", self._once("check", uid), {"accepted": accepted}, uid, network))
 
-    def expect_sweep(self, bundle: Path, cache_dir: Path, uid: int, known: Mapping[str, Sequence[int]]) -> None:
-        """Start the child of a sweep that will probably follow, so that it starts while the model is read."""
+    def expected_sweep(
+        self, bundle: Path, cache_dir: Path, uid: int, known: Mapping[str, Sequence[int]]
+    ) -> AbstractContextManager[None]:
+        """Start the child of a sweep that will probably follow the context, in which the model is read."""
         start = partial(self._start, "sweep", uid, (bundle, cache_dir, BOARDS_DIR))
-        self._kept.start(_sweep_key(uid, bundle, cache_dir, known), start)
+        return self._kept.expected(_sweep_key(uid, bundle, cache_dir, known), start)
 
     async def close(self) -> None:
         await self._kept.close()

@@ -41,7 +41,7 @@ def profile(tmp_path: Path) -> Profile:
 def run(profile: Profile, folder: Path, job: Callable[[Surfaces], Awaitable[None]]) -> None:
     async def main() -> None:
         stored = SurfaceCache(folder / "surfaces")
-        await job(Surfaces(Workers(), profile, table_folder(folder / "cache"), stored))
+        await job(Surfaces(Workers, profile, table_folder(folder / "cache"), stored))
 
     folder.chmod(0o755)
     asyncio.run(main())

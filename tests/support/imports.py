@@ -27,6 +27,7 @@ FLOORS = (
     ("daemon.resident",),
     ("daemon.recovery",),
     ("daemon.api",),
+    ("daemon.programs",),
     ("daemon.surfaces", "daemon.arguments"),
     ("daemon.leases.mode_proposals", "daemon.leases.board.status"),
     ("daemon.leases.learning",),

@@ -143,6 +143,13 @@ class BoardService:
             return replace(snapshot, reading=replace(snapshot.reading, outdated=False))
         return snapshot
 
+    async def limits(self) -> Limits:
+        """Permitted clocks now. Raises the error that keeps them unknown."""
+        limits = (await self.fresh()).limits
+        if isinstance(limits, Limits):
+            return limits
+        raise limits
+
     def read(self) -> None:
         self._reading = read_board(self._hardware, time.monotonic())
         try:

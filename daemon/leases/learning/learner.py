@@ -36,8 +36,7 @@ from ..sharing import sharers
 from .lease_energy import LeaseMeter, used
 from .observation_store import ObservationStore
 from .progress import FIRST_WAIT_S, INSISTS, LEAST_PATIENCE, LONGEST_WAIT_S, LeaseProgress
-from .replanning import BestPlanner, TopmostPlanner, worth_trying, worth_while
-from .surface_corrector import expected_ms, unforeseen
+from .replanning import BestPlanner, TopmostPlanner, expected_ms, unforeseen, worth_trying, worth_while
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
+from math import exp
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...errors import TargetNotAttainable
-from ...planning.lease_plan import SAFE, LeasePlan, PlanRequest
+from ...planning.lease_plan import SAFE, LeasePlan, PlanRequest, is_known
 from ...planning.limits import Limits
 from ...planning.plan import outlook, requirements
 from ...planning.targets import parse_target
@@ -33,6 +34,8 @@ CAUTION = 0.9
 """Least probability that a new plan keeps the target. Unpredicted programs use :data:`SAFE` if that leaves any."""
 # Risk of a trial as a multiple of the permitted share of late frames; least probability that it keeps the target.
 _RISK, _LEAST_HOPE = 4.0, 0.8
+# Standard deviations that uncertainty explains.
+_SIGMAS_EXPECTED = 2.0
 
 
 class BestPlanner(Struct, frozen=True):
@@ -119,3 +122,16 @@ def _longer(corrected: Surface, now: Surface, configuration: FrequencyConfigurat
         return 0.0
     factor = now.at(configuration).latency_ms / corrected.at(configuration).latency_ms
     return factor - 1 if factor > HEAVIER_FROM else 0.0
+
+
+def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
+    return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
+
+
+def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed_ms: float) -> float:
+    """Ratio of observed to expected latency if uncertainty does not explain it; else 1."""
+    expected = expected_ms(surface, configuration)
+    if expected is None:
+        return 1.0
+    factor, sigma = observed_ms / expected, float(surface.latency_sigma[surface.grid.index(configuration)])
+    return factor if factor > max(HEAVIER_FROM, exp(_SIGMAS_EXPECTED * sigma)) else 1.0

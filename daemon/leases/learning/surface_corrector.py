@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ....kernels.correction.pinning import TELLING, pinned
-from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
-from ...planning.lease_plan import is_known
 from ...planning.thermal_state import ThermalState, settled
 from ..credible_range import has
 from ..missed_targets import HEAVIER_FROM, doubted
@@ -154,16 +152,3 @@ def of_this_load(
 def longer(one: Observation, factor: float) -> Observation:
     latency_ms, period_ms = (None if figure is None else factor * figure for figure in (one.latency_ms, one.period_ms))
     return replace(one, latency_ms=latency_ms, period_ms=period_ms, frames=1, doubt=hypot(one.doubt, doubted(factor)))
-
-
-def expected_ms(surface: Surface, configuration: FrequencyConfiguration) -> float | None:
-    return surface.at(configuration).latency_ms if is_known(surface) and has(surface, configuration) else None
-
-
-def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed_ms: float) -> float:
-    """Ratio of observed to expected latency if uncertainty does not explain it; else 1."""
-    expected = expected_ms(surface, configuration)
-    if expected is None:
-        return 1.0
-    factor, sigma = observed_ms / expected, float(surface.latency_sigma[surface.grid.index(configuration)])
-    return factor if factor > max(HEAVIER_FROM, exp(_SIGMAS * sigma)) else 1.0

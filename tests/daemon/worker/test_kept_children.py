@@ -105,15 +105,20 @@ def test_a_child_that_died_or_has_waited_for_long_is_replaced(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_the_child_of_a_sweep_to_come_starts_before(tmp_path: Path, readers: Readers) -> None:
+def test_the_child_of_a_sweep_to_come_starts_before_and_waits_however_long_its_model_is_read(
+    tmp_path: Path, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         async with sweeps(tmp_path) as one:
-            one.workers.expect_sweep(BUNDLE, tmp_path, OWN, {})
-            one.workers.expect_sweep(BUNDLE, tmp_path, OWN, {})
-            while not readers():
-                await asyncio.sleep(0.01)
-            (started,) = readers()
-            await one.sweep(NETWORKS[0])
-            assert readers() == [started]
+            monkeypatch.setattr(one.workers._kept, "_idle_s", 0.2)
+            with one.workers.expected_sweep(BUNDLE, tmp_path, OWN, {}), one.workers.expected_sweep(BUNDLE, tmp_path, OWN, {}):
+                while not readers():
+                    await asyncio.sleep(0.01)
+                (started,) = readers()
+                await asyncio.sleep(0.5)
+                await one.sweep(NETWORKS[0])
+                assert readers() == [started]
+            while readers():
+                await asyncio.sleep(0.05)
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jetdvfs.daemon.errors import InputError
+from jetdvfs.daemon.errors import InputError, WorkerFailed
 from jetdvfs.daemon.worker.answers import surface_bytes
 from jetdvfs.daemon.worker.framing import PREFIX
-from jetdvfs.daemon.worker.workers import WorkerFailed, Workers, WorkerSettings
+from jetdvfs.daemon.worker.workers import Workers, WorkerSettings
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 from jetdvfs.tests.support.daemons.attached import attached
 from jetdvfs.tests.support.daemons.reading_workers import IMAGE, MODEL
