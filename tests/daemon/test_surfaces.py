@@ -41,7 +41,11 @@ def profile(tmp_path: Path) -> Profile:
 def run(profile: Profile, folder: Path, job: Callable[[Surfaces], Awaitable[None]]) -> None:
     async def main() -> None:
         stored = SurfaceCache(folder / "surfaces")
-        await job(Surfaces(Workers, profile, table_folder(folder / "cache"), stored))
+        surfaces = Surfaces(Workers, profile, table_folder(folder / "cache"), stored)
+        try:
+            await job(surfaces)
+        finally:
+            await surfaces.close()
 
     folder.chmod(0o755)
     asyncio.run(main())

@@ -93,7 +93,7 @@ def test_a_child_that_died_or_has_waited_for_long_is_replaced(
             found = await one.sweep(NETWORKS[0])
             (first,) = readers()
             first.kill()
-            while first.status() != psutil.STATUS_ZOMBIE:
+            while os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:  # all its threads have ended
                 await asyncio.sleep(0.01)
             assert await one.sweep(NETWORKS[0]) == found
             monkeypatch.setattr(one.workers._kept, "_idle_s", 0.2)
