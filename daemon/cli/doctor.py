@@ -48,7 +48,7 @@ from ..system.state import (
 )
 from ..wire.client import Client
 from ..wire.protocol import answers
-from ..worker import landlock
+from ..worker import landlock, seccomp
 from .config import beyond_the_text
 from .output import RedText, print_json, shown
 
@@ -97,7 +97,7 @@ def _examined_system() -> Iterator[Finding]:
 
 
 def _confinement() -> Iterator[Finding]:
-    if Path("/proc/sys/kernel/seccomp/actions_avail").exists():
+    if seccomp.is_offered():
         yield ok("seccomp", "the kernel filters the system calls of readers of models")
     else:
         yield note("seccomp", "this kernel has none: readers of models have one wall less")

@@ -184,6 +184,10 @@ class PlanRequest(Struct, frozen=True):
             raise
         return LeasePlan(chosen.configuration, self, self.constraints, limits, chosen=chosen, planner=self)
 
+    def choice(self, limits: Limits) -> FrequencyConfiguration:
+        """As :meth:`plan`, the configuration alone."""
+        return self.plans.choice(self.surface, self.target, self.fps, self.confidence, limits)
+
     def closest(self, limits: Limits) -> LeasePlan:
         figures = self.plans.outlook(self.surface, self.fps, self.confidence)
         bounds = requirements(parse_target(self.target), self.fps)

@@ -180,7 +180,7 @@ def propose(
         if mode.id == active.id or share_on(mode, modes) != 1.0:
             continue
         try:
-            configuration = request.plan(within_mode(request.surface.grid, mode, bounds)).configuration
+            configuration = request.choice(within_mode(request.surface.grid, mode, bounds))
         except (TargetNotAttainable, UsageError):
             continue
         gain = None if held is None else request.gain(held, configuration)
@@ -200,7 +200,7 @@ def against_default(request: PlanRequest, modes: ModeSet) -> ModeProposal | None
     default = next(mode for mode in modes.table if mode.id == modes.default)
     held: FrequencyConfiguration | None = None
     with contextlib.suppress(TargetNotAttainable, UsageError):
-        held = request.plan(within_mode(request.surface.grid, default)).configuration
+        held = request.choice(within_mode(request.surface.grid, default))
     return propose(request, modes, default, held)
 
 

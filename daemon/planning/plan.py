@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from ...kernels.boundary import Boundary
-from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ...kernels.grid import FrequencyConfiguration
 from ...kernels.surface import Guess, Surface
 from ...kernels.units import AXES, CLOCKS, mhz_text
 from ..errors import InputError, TargetNotAttainable
@@ -27,6 +28,7 @@ else:
 __all__ = ["Alternative", "Caveats", "Plan", "PlannedOption", "plan"]
 
 Outlooks: TypeAlias = Callable[[Surface, "float | None", "float | None"], TargetFigures]
+_Index: TypeAlias = "tuple[int, int, int]"
 # Products and ratios of figures up to here are finite; no real network has more.
 _MOST = 1e60
 
@@ -69,7 +71,7 @@ def in_time(outlook: TargetFigures, fps: float | None) -> NDArray[np.bool_]:
     return met
 
 
-def pareto_front(outlook: TargetFigures, permitted: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+def pareto_front(outlook: TargetFigures, permitted: NDArray[np.bool_]) -> list[_Index]:
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.lexsort((energy, latency))
@@ -259,8 +261,6 @@ def plan(
         >>> print(chosen.configuration)
         CPU 268.8 MHz, GPU 318.75 MHz, EMC 408.0 MHz
     """
-    check_rate(fps)
-    check_confidence(confidence)
     target = parse_target(target) if isinstance(target, str) else target
     return _Planner(surface, target, fps, confidence, limits or Limits(), outlooks).plan()
 
@@ -274,6 +274,13 @@ class Planning:
 
     def plan(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
         return self._kept(surface, target, fps, confidence, limits)
+
+    def choice(
+        self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits
+    ) -> FrequencyConfiguration:
+        """As :meth:`plan`, the configuration alone; not kept."""
+        planner = _Planner(surface, parse_target(target), fps, confidence, limits, self.outlook)
+        return surface.grid.configuration(planner.choose()[0])
 
     def _make(self, surface: Surface, target: str, fps: float | None, confidence: float | None, limits: Limits) -> Plan:
         return plan(surface, target, fps=fps, confidence=confidence, limits=limits, outlooks=self.outlook)
@@ -289,6 +296,8 @@ class _Planner:
         limits: Limits,
         outlooks: Outlooks,
     ) -> None:
+        check_rate(fps)
+        check_confidence(confidence)
         self.surface, self.target, self.fps, self.confidence = surface, target, fps, confidence
         self.grid = surface.grid
         self.expected = outlooks(surface, fps, None)
@@ -298,6 +307,27 @@ class _Planner:
         self.requirements = requirements(target, fps)
 
     def plan(self) -> Plan:
+        index, attaining, objective = self.choose()
+        front = pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
+        cpus, gpus, emcs = self.grid.shape
+        choice, top, *options = self._options([index, (cpus - 1, gpus - 1, emcs - 1), *front])
+        return Plan(
+            target=self.target,
+            fps=self.fps,
+            confidence=self.confidence,
+            choice=choice,
+            top=top,
+            front=tuple(options),
+            alternatives=tuple(self._alternatives(index, objective)),
+            considered=int(self.permitted.sum()),
+            attaining=int(attaining.sum()),
+            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
+            saving=self._saving(choice, top),
+            caveats=Caveats.of(self.surface),
+        )
+
+    def choose(self) -> tuple[_Index, NDArray[np.bool_], NDArray[np.float64]]:
+        """Place of the best configuration, those that attain the target, and the objective."""
         affordable = self.permitted & self.limits.affords(self.expected.power_mw)
         if not affordable.any():
             raise TargetNotAttainable(self._too_dear())
@@ -309,59 +339,44 @@ class _Planner:
                 raise TargetNotAttainable(self._unattainable(bound, attaining))
             attaining = met
         objective = self.target.objective(self.expected)
-        index = lowest_clocks(self.grid, attaining & (objective <= objective[attaining].min() * (1 + TIE)))
-        choice, top = self._option(index), self._option(_index_of_top(self.grid))
-        return Plan(
-            target=self.target,
-            fps=self.fps,
-            confidence=self.confidence,
-            choice=choice,
-            top=top,
-            front=tuple(
-                self._option(at) for at in pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
-            ),
-            alternatives=tuple(self._alternatives(index, objective)),
-            considered=int(self.permitted.sum()),
-            attaining=int(attaining.sum()),
-            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
-            saving=self._saving(choice, top),
-            caveats=Caveats.of(self.surface),
-        )
+        best = objective <= objective[attaining].min() * (1 + TIE)
+        return lowest_clocks(self.grid, attaining & best), attaining, objective
 
     def _meets(self, bound: TargetBound) -> NDArray[np.bool_]:
         met: NDArray[np.bool_] = getattr(self.cautious, bound.figure) <= bound.limit
         return met
 
-    def _option(self, index: tuple[int, int, int]) -> PlannedOption:
+    def _options(self, places: Sequence[_Index]) -> list[PlannedOption]:
         surface, paced, sure = self.surface, self.fps is not None, self.confidence is not None
-        return PlannedOption(
-            self.grid.configuration(index),
-            float(surface.latency_ms[index]),
-            float(surface.power_mw[index]),
-            float(surface.energy_mj[index]),
-            float(surface.guessed_share[index]),
-            float(self.expected.energy_mj[index]) if paced else None,
-            float(self.cautious.latency_ms[index]) if sure else None,
-            float(self.cautious.energy_mj[index]) if sure else None,
-            None if surface.temperature_c is None else float(surface.temperature_c[index]),
+        columns = (
+            surface.latency_ms,
+            surface.power_mw,
+            surface.energy_mj,
+            surface.guessed_share,
+            self.expected.energy_mj if paced else None,
+            self.cautious.latency_ms if sure else None,
+            self.cautious.energy_mj if sure else None,
+            surface.temperature_c,
         )
+        among = tuple(np.array(places).T)
+        figures = (repeat(None) if column is None else column[among].tolist() for column in columns)
+        cpu_khz, gpu_hz, emc_hz = self.grid.cpu_khz, self.grid.gpu_hz, self.grid.emc_hz
+        clocks = (FrequencyConfiguration(cpu_khz[cpu], gpu_hz[gpu], emc_hz[emc]) for cpu, gpu, emc in places)
+        return list(map(PlannedOption, clocks, *figures))
 
-    def _alternatives(self, index: tuple[int, int, int], objective: NDArray[np.float64]) -> Iterator[Alternative]:
+    def _alternatives(self, index: _Index, objective: NDArray[np.float64]) -> Iterator[Alternative]:
+        steps: dict[_Index, str] = {}
         for axis, name in enumerate(AXES):
             levels = self.grid.levels(name)
             for step, direction in ((-1, "down"), (1, "up")):
-                level = index[axis] + step
-                if not 0 <= level < len(levels):
-                    continue
-                other = (*index[:axis], level, *index[axis + 1 :])
-                neighbour = (other[0], other[1], other[2])
-                yield Alternative(
-                    f"{direction} on {CLOCKS[name]} ({mhz_text(name, levels[level])} MHz)",
-                    self._option(neighbour),
-                    self._verdict(neighbour, index, objective),
-                )
+                if 0 <= (level := index[axis] + step) < len(levels):
+                    place = [*index]
+                    place[axis] = level
+                    steps[place[0], place[1], place[2]] = f"{direction} on {CLOCKS[name]} ({mhz_text(name, levels[level])} MHz)"
+        for other, option in zip(steps, self._options([*steps]), strict=True):
+            yield Alternative(steps[other], option, self._verdict(other, index, objective))
 
-    def _verdict(self, other: tuple[int, int, int], chosen: tuple[int, int, int], objective: NDArray[np.float64]) -> str:
+    def _verdict(self, other: _Index, chosen: _Index, objective: NDArray[np.float64]) -> str:
         if not self.permitted[other]:
             return "outside the limits"
         for bound in self.requirements:
@@ -427,10 +442,6 @@ class _Planner:
         within = f" within the period of {1e3 / self.fps:.4g} ms" if self.fps else ""
         within += f" within {self.limits.budget}" if self.limits.budget else ""
         return f"target {self.target}{within}{sure} is not attainable; the lowest {FIGURE_NAMES[bound.figure]} is {best}"
-
-
-def _index_of_top(grid: FrequencyGrid) -> tuple[int, int, int]:
-    return grid.index(grid.top)
 
 
 def _share(value: float, reference: float) -> str:

@@ -127,6 +127,13 @@ def program(machine: str, process_id: int) -> bytes:
     return b"".join(_INSTRUCTION.pack(*each) for each in _instructions(machine, conditions(process_id)))
 
 
+def is_offered() -> bool:
+    """Whether the kernel filters system calls: without a program it says EFAULT (seccomp(2)), since Linux 3.17."""
+    number = getattr(_SECCOMP, platform.machine(), None)
+    libc = ctypes.CDLL(None, use_errno=True)
+    return number is not None and libc.syscall(number, _SET_MODE_FILTER, 0, None) < 0 and ctypes.get_errno() == errno.EFAULT
+
+
 def restrict() -> bool:
     """Filter this process's system calls, in all threads; it must have given up new privileges.
 

@@ -54,6 +54,12 @@ def test_a_confined_process_has_no_system_call_to(attempt: str) -> None:
     assert outcomes([attempt])[attempt] == "PermissionError"
 
 
+@needs_filter
+def test_a_filter_is_offered_where_the_kernel_knows_the_call() -> None:
+    assert seccomp.is_offered()
+    assert confined("from jetdvfs.daemon.worker import seccomp; print(seccomp.is_offered())") == "False"
+
+
 # Of those no Python function makes: their numbers on x86-64 and on 64-bit ARM.
 RAW = {
     "add_key": (248, 217),

@@ -6,21 +6,19 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from jetdvfs.daemon.worker import seccomp
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 needs_landlock = pytest.mark.skipif(
     ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) < 1, reason="this kernel has no Landlock"
 )
-needs_filter = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "aarch64") or not Path("/proc/sys/kernel/seccomp").exists(),
-    reason="no filter of system calls for this machine",
-)
+needs_filter = pytest.mark.skipif(not seccomp.is_offered(), reason="no filter of system calls here")
 START = """
 import ctypes, json, mmap, os, resource, select, signal, socket, sys, threading
 from jetdvfs.daemon.worker import sandbox, user_pool
