@@ -13,7 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from ....profiles.board import BoardDescription
 from ..files import Files
@@ -35,7 +37,7 @@ _ZONES_AGAIN_S = 60.0
 _ROUNDS_KEPT = 64
 
 
-class TimedValue(NamedTuple, Generic[N]):
+class TimedValue(Struct, Generic[N], frozen=True):
     value: N
     time_s: float
 
