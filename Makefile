@@ -16,7 +16,7 @@
 # make install, make uninstall   (root) the same without a package, below PREFIX (/usr/local)
 # make lint   style, types and language, in an environment of its own with every version pinned
 # make docs   the documentation as a site to read without network, into build/docs
-# make test-oldest  every test with the oldest dependencies admitted
+# make test-oldest  the tests but the slow ones, with the oldest Python and dependencies admitted
 # make test-roots   (root) make demo and make test on fresh Debians, as root and as an ordinary user
 # make test-aarch64  (root) build and test on aarch64 under QEMU, results compared to the last bit
 
@@ -102,10 +102,11 @@ zoo-wheels: build/zoo/.zoo
 zoo-judge: build/zoo/.zoo
 	build/zoo/bin/python -m jetdvfs.tests.zoo.run --models '$(MODELS)' --judge-again
 
-# In a virtual environment of its own; types are checked as newer releases of the dependencies declare them.
+# In a virtual environment of its own, of the oldest Python if it is here; types are checked as newer releases of the dependencies declare them.
 test-oldest:
-	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest build/oldest/.test
-	build/oldest/bin/python -m pytest $(SPREAD)
+	PIP_CONSTRAINT=$(CURDIR)/tests/system/oldest.txt $(MAKE) VENV=build/oldest \
+	  PYTHON=$$(tests/system/oldest_python.sh || echo $(PYTHON)) build/oldest/.test
+	build/oldest/bin/python -m pytest $(SPREAD) -m '$(QUICK)' $(TESTS)
 
 test-roots:
 	tests/system/fresh_roots.sh
