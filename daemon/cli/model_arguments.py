@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from ...kernels.budget import Account, Budget
@@ -226,6 +227,7 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
     data |= {"runtime": network.runtime} if network.runtime else {}
+    data |= {"fleet": to_builtins(manifest.fleet)} if manifest.fleet is not None else {}
     way = check_execution(args.execution, network)
     data |= {
         "execution": way,
@@ -256,6 +258,8 @@ def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> 
         print(f"with the die at {temperature_c:g} C{only}")
     else:
         print("power was not measured: this profile knows times only")
+    if bundle.manifest.fleet is not None:
+        print(f"trained on {bundle.manifest.fleet}")
     if bundle.manifest.simulated:
         print(SIMULATED)
 
