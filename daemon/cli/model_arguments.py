@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from ...kernels.budget import Account, Budget
@@ -227,7 +226,6 @@ def about(network: Network, bundle: Bundle, args: argparse.Namespace) -> dict[st
     data = {"network": network.name, "profile": manifest.name, "simulated": manifest.simulated}
     data |= {"optimized": network.optimized, "fused": args.fused, "temperature_c": _temperature_c(bundle, args)}
     data |= {"runtime": network.runtime} if network.runtime else {}
-    data |= {"fleet": to_builtins(manifest.fleet)} if manifest.fleet is not None else {}
     way = check_execution(args.execution, network)
     data |= {
         "execution": way,

@@ -141,12 +141,7 @@ class EnginesEntry(Struct, frozen=True):
 
 
 class FleetEntry(Struct, frozen=True):
-    """Fleet of boards that a profile was trained on.
-
-    Attributes:
-        boards: their number, of which ``learned`` gave only the observations of their daemons.
-        latency, energy: standard deviation of log(board / mean board), by component.
-    """
+    """Number of training boards, of which ``learned`` gave only observations, and their spread: deviations of logarithms."""
 
     boards: Count
     learned: Count
@@ -154,11 +149,12 @@ class FleetEntry(Struct, frozen=True):
     energy: BottleneckShares
 
     def __str__(self) -> str:
-        parts = (
-            f"{figure} by host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
-            for figure, shares in (("latency", self.latency), ("energy", self.energy))
+        latency, energy = (
+            f"host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
+            for shares in (self.latency, self.energy)
         )
-        return f"{self.boards} boards ({self.learned} by learned observations), which differ in {'; '.join(parts)}"
+        known = f"{self.boards} boards ({self.learned} by learned observations)"
+        return f"{known}, which differ in latency by {latency}; in energy by {energy}"
 
 
 class _MeanError(Struct, frozen=True):

@@ -176,12 +176,11 @@ def on_new_boards(
                     errors.setdefault(key, []).append([100 * float(np.abs(a / b - 1).mean()) for a, b in pairs])
                     plans = zip(targets, plans_for(now, targets), strict=True)
                     trials.setdefault(key, []).extend(try_out(target, plan, true) for target, plan in plans)
-    counted = {key: TrialCounts.of(own) for key, own in trials.items()}
-    return [
-        NewBoardRow(*key, *map(float, np.mean(each, axis=0)), own.mean_regret, own.missed / max(own.trials, 1))
-        for key, each in sorted(errors.items(), key=lambda one: one[0][1])
-        for own in [counted[key]]
-    ]
+    rows = []
+    for key, each in sorted(errors.items(), key=lambda one: one[0][1]):
+        own, (latency, power) = TrialCounts.of(trials[key]), map(float, np.mean(each, axis=0))
+        rows.append(NewBoardRow(*key, latency, power, own.mean_regret, own.missed / max(own.trials, 1)))
+    return rows
 
 
 def studied(
