@@ -39,10 +39,11 @@ _OF_RECORD = {
     "graph_energy_percent": ("energy of a CUDA graph's replay", 0.10),
 }
 _KINDS = 12  # that bring the largest errors
+_FLEETS = "the fleet's"
 _OF_FLEET = {
     "merge_s": ("processor time of merging records", "s", 1),
     "record_bytes": ("size of the merged record", "kB", 1e3),
-    "train_s": ("processor time of training", "s", 1),
+    "train_s": ("processor time of training a third of the usual trees", "s", 1),
     "profile_bytes": ("size of the profile", "kB", 1e3),
 }
 _AFTER = "10"  # observed configurations
@@ -205,10 +206,11 @@ def _record(found: _Json) -> Iterator[AccuracyRow]:
 
 def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
     """Rows of ``jetdvfs-lab compare fleet``."""
-    whole = f"{found['boards']} boards measured by {found['workers']} workers"
+    whole = f"{found['boards']} simulated boards measured by {found['workers']} workers"
     if found["killed_after"] is not None:
         whole += f", one of them killed after {found['killed_after']}"
-    yield AccuracyRow(whole, str(found["boards"]), str(found["growth"][-1]["boards"]), True)
+    merged = found["growth"][-1]["boards"]
+    yield AccuracyRow(whole, str(found["boards"]), str(merged), merged == found["boards"])
     record, learned = (f"{size / 1e3:.0f} kB" for size in found["file_bytes"])
     yield AccuracyRow("size of a board's record / learned observations", "", f"{record} / {learned}")
     for figure in ("latency", "energy"):
@@ -217,8 +219,9 @@ def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
     sizes, many = ", ".join(str(row["boards"]) for row in found["growth"]), found["extrapolated"]
     for name, (measure, unit, scale) in _OF_FLEET.items():
         each = ", ".join(f"{row[name] / scale:.3g}" for row in found["growth"])
-        grows = f"grows by the power {found['powers'][name]:.2f}; {many['boards']:,} boards, extrapolated"
-        yield AccuracyRow(f"{measure} of {sizes} boards; {grows}", "", f"{each} {unit}; {many[name] / scale:,.0f} {unit}")
+        grows = f"grows by the power {found['powers'][name]:.2f}; {many['boards']:,} boards, extrapolated by it and by a line"
+        expected = " or ".join(f"{value / scale:,.0f}" for value in many[name])
+        yield AccuracyRow(f"{measure} of {sizes} boards; {grows}", "", f"{each} {unit}; {expected} {unit}")
     for profile, kind in dict.fromkeys((row["profile"], row["networks"]) for row in found["rows"]):
         own = [row for row in found["rows"] if (row["profile"], row["networks"]) == (profile, kind)]
         counts = ", ".join(str(row["observations"]) for row in own)
@@ -227,6 +230,11 @@ def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
         where = f"{found['new_boards']} new boards, {kind} networks, {profile} profile, after {counts} observations"
         yield AccuracyRow(f"{where}: error of latency / power", "", errors)
         yield AccuracyRow(f"{where}: regret / missed targets", "", plans)
+        if (last := own[-1])["profile"] != _FLEETS:
+            mine = [row for row in found["rows"] if (row["profile"], row["networks"]) == (_FLEETS, kind)]
+            least = [row["observations"] for row in mine if row["latency_percent"] <= last["latency_percent"]]
+            reached = f"{kind} networks, observations with {_FLEETS} profile for the latency error of {profile} profile after"
+            yield AccuracyRow(f"{reached} {last['observations']}", "", str(least[0]) if least else f"more than {counts[-2:]}")
 
 
 def _silicon(found: _Json) -> Iterator[AccuracyRow]:

@@ -188,24 +188,31 @@ def studied(
 ) -> dict[str, Any]:
     """Merge files of boards, train on them and evaluate profiles, which ``folder`` keeps; a JSON document.
 
-    Its ``powers`` of the number of boards are of the growth of each cost over the larger half of the sizes. Raises
-    MeasurementError.
+    Costs grow with ``powers`` of the number of boards over the larger half of the sizes, and are extrapolated by these and by a
+    line. Raises MeasurementError.
     """
     boards, contents = len(files), [path.read_bytes() for path in files]
     growth, of_fleet = grown(files, [*(size for size in SIZES if size < boards), boards], folder, progress)
     alone = fleet.record(fleet.networks, one_board_size(0, _SINGLE_KERNELS), fleet.seed)
     single = _trained(alone, "one-board", folder, progress)
-    profiles = {"shipped": load_bundle(f"{fleet.board}-sim"), "one board's": single, "the fleet's": of_fleet}
+    profiles = {"the shipped": load_bundle(f"{fleet.board}-sim"), "one board's": single, "the fleet's": of_fleet}
     rows = on_new_boards(profiles, fleet, unseen, new_boards, progress)
-    logs = np.log([astuple(row) for row in growth[len(growth) // 2 :]])
-    slopes = np.polyfit(logs[:, 0], logs[:, 1:], 1)[0] if len(logs) > 1 else np.ones(4)
-    powers = dict(zip(GrowthRow.__struct_fields__[1:], slopes.tolist(), strict=True))
-    many = {name: getattr(growth[-1], name) * (MANY / boards) ** power for name, power in powers.items()}
     return {
         "study": "fleet", "simulated": True, "board": fleet.board, "silicon": of_fleet.manifest.silicon_version,
         "boards": boards, "digest": hashlib.sha256(b"".join(contents)).hexdigest(),
         "file_bytes": [int(np.mean([len(one) for one in contents[kind::2]])) for kind in (0, 1)],
         "spread": to_builtins(of_fleet.manifest.fleet), "networks": [network.name for network in fleet.networks],
-        "new_boards": new_boards, "growth": to_builtins(growth), "powers": powers,
-        "extrapolated": {"boards": MANY, **many}, "rows": to_builtins(rows),
+        "new_boards": new_boards, "growth": to_builtins(growth), **extrapolated(growth), "rows": to_builtins(rows),
     }  # fmt: skip
+
+
+def extrapolated(growth: Sequence[GrowthRow]) -> dict[str, Any]:
+    rows = np.array([astuple(row) for row in growth[len(growth) // 2 :]], np.float64)
+    powers, at_one = np.polyfit(np.log(rows[:, 0]), np.log(rows[:, 1:]), 1)
+    more, least = np.polyfit(rows[:, 0], rows[:, 1:], 1)
+    by_both = zip((np.exp(at_one) * MANY**powers).tolist(), (least + more * MANY).tolist(), strict=True)
+    names = GrowthRow.__struct_fields__[1:]
+    return {
+        "powers": dict(zip(names, powers.tolist(), strict=True)),
+        "extrapolated": {"boards": MANY, **dict(zip(names, by_both, strict=True))},
+    }

@@ -12,9 +12,10 @@ import pytest
 from jetdvfs.profiles.adapt.measurements import Measurements
 from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.compare.fleet import COUNTS, FleetBoards, grown, on_new_boards
+from jetdvfs.profiles.lab.compare.fleet import COUNTS, FleetBoards, GrowthRow, extrapolated, grown, on_new_boards
 from jetdvfs.profiles.lab.measure.learned import read_learned
 from jetdvfs.profiles.reference import reference_network
+from jetdvfs.tests.support.paths import DOCS, ROOT
 
 FLEET = FleetBoards("orin-nano-8gb", 1, tuple(map(reference_network, ("resnet18", "squeezenet1_0"))))
 SHARES = {"host": 0.08, "compute": 0.02, "memory": 0.01}
@@ -27,7 +28,8 @@ STUDY: dict[str, Any] = {
         for boards in (10, 50)
     ],
     "powers": {"merge_s": 1.0, "record_bytes": 1.0, "train_s": 0.0, "profile_bytes": 0.0},
-    "extrapolated": {"boards": 10_000, "merge_s": 500, "record_bytes": 8e7, "train_s": 30.0, "profile_bytes": 75_000},
+    "extrapolated": {
+        "boards": 10_000, "merge_s": [500, 501], "record_bytes": [8e7, 8e7], "train_s": [30, 30], "profile_bytes": [1e5, 1e5]},
     "rows": [
         {"profile": "the fleet's", "networks": "known", "observations": count, "latency_percent": 4.0, "power_percent": 3.0,
          "regret": 0.02, "missed": 0.0}
@@ -47,7 +49,8 @@ def test_a_stored_study_is_printed_again(stored: Path, capsys: pytest.CaptureFix
     assert main(["compare", "fleet", "--stored", str(stored)]) == 0
     told = capsys.readouterr().out
     assert "simulated: 50 boards orin-nano-8gb, silicon test~1" in told and "one of them killed after 16" in told
-    assert "grows by the power 1.00; 10,000 boards, extrapolated" in told and "500 s" in told
+    assert "50 simulated boards measured by 2 workers" in told
+    assert "grows by the power 1.00; 10,000 boards, extrapolated by it and by a line" in told and "; 500 or 501 s" in told
     assert main(["compare", "fleet", "--stored", str(stored), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == STUDY
 
@@ -63,6 +66,13 @@ def test_the_page_has_the_stored_study_and_calls_it_simulated(
     assert "2 new boards, known networks, the fleet's profile, after 0, 1 observations: error of latency / power" in page
     assert main(words) == 2
     assert "--only fleet: needs --fleet FILE" in capsys.readouterr().err
+
+
+def test_the_page_of_the_repository_shows_its_stored_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = ROOT / "tests/fixtures/records/fleet.json"
+    assert main(["compare", "all", "--data", str(tmp_path), "--only", "fleet", "--fleet", str(stored)]) == 0
+    section = capsys.readouterr().out.partition("## A simulated fleet")[2].partition("\n## ")[0]
+    assert section and section in (DOCS / "accuracy.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +104,15 @@ def test_new_boards_are_predicted_better_after_observations() -> None:
     rows = on_new_boards({"shipped": load_bundle("orin-nano-8gb-sim")}, fleet, (), 1, lambda done, total, text: None)
     assert [(row.profile, row.networks, row.observations) for row in rows] == [("shipped", "known", count) for count in COUNTS]
     assert rows[-1].latency_percent < 0.5 * rows[0].latency_percent and all(row.regret >= 0 for row in rows)
+
+
+def test_costs_are_extrapolated_by_their_power_and_by_a_line() -> None:
+    rows = [GrowthRow(boards, boards / 10, 1000 * boards, 20.0 + boards, 5000) for boards in (10, 25, 50, 100, 200)]
+    found = extrapolated(rows)
+    assert found["powers"]["merge_s"] == pytest.approx(1.0) and found["powers"]["profile_bytes"] == pytest.approx(0.0)
+    by_power, by_line = found["extrapolated"]["train_s"]
+    assert by_power < by_line == pytest.approx(10_020)
+    assert found["extrapolated"]["record_bytes"] == pytest.approx((1e7, 1e7))
 
 
 @pytest.mark.slow
