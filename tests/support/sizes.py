@@ -41,7 +41,7 @@ def sizes() -> list[Size]:
         Size("lines of daemon/", daemon, 26_490, 23_000),
         Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 17_960, 17_000),
         Size("modules that jetdvfsd loads", len(loaded), 140, 140),
-        Size("lines in all", sum(lines.values()), 85_890, 78_000),
+        Size("lines in all", sum(lines.values()), 86_350, 78_000),
     ]
 
 

@@ -20,39 +20,11 @@ from ...errors import MeasurementError
 from .learned import LearnedState, with_learned
 
 _TOLD = (
-    "meter",
-    "python",
-    "torch",
-    "threads",
-    "device",
-    "device_name",
-    "clocks_locked",
-    "clocks_seen_mhz",
-    "source",
-    "jetdvfs",
-    "jetpack",
-    "l4t",
-    "kernel",
-    "power_mode",
-    "fan_drive",
-    "governors",
-    "rejected",
-    "measured_again",
-    "refused",
-    "die_c",
-    "gpu_really_hz",
-    "cuda",
-    "cudnn",
-    "cudnn_benchmark",
-    "cudnn_tf32",
-    "matmul_tf32",
-    "event_us",
-    "reference_ms",
-    "driver",
-    "power_limit_mw",
-    "clock_reasons",
-    "without_power",
-)
+    "meter", "python", "torch", "threads", "device", "device_name", "clocks_locked", "clocks_seen_mhz", "source", "jetdvfs",
+    "jetpack", "l4t", "kernel", "power_mode", "fan_drive", "governors", "rejected", "measured_again", "refused", "die_c",
+    "gpu_really_hz", "cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32", "event_us", "reference_ms", "driver",
+    "power_limit_mw", "clock_reasons", "without_power",
+)  # fmt: skip
 _SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change kernel times
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
