@@ -170,7 +170,7 @@ class Resident:
             config_file=config_file,
             started_s=started_s,
             record=record,
-            memory=ObservationStore(state_dir.resolve() / "learned.json"),
+            memory=ObservationStore(state_dir.resolve() / "learned.json", board=hardware.description.name),
         )
         self._given = given = notify.listen_sockets()
         # The public socket is last: once it answers, so does the other one.

@@ -22,22 +22,9 @@ Shape: TypeAlias = tuple[int, ...]
 ParamValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
 DTYPE_BYTES: Mapping[str, int] = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "quint8": 1,
-    "qint8": 1,
-    "qint32": 4,
-}
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
+    "float64": 8, "complex64": 8, "complex128": 16, "quint8": 1, "qint8": 1, "qint32": 4,
+}  # fmt: skip
 
 
 #: Element types of weights that pack several elements, or a scale with them, as (elements, bytes).

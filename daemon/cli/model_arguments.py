@@ -256,6 +256,8 @@ def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> 
         print(f"with the die at {temperature_c:g} C{only}")
     else:
         print("power was not measured: this profile knows times only")
+    if bundle.manifest.fleet is not None:
+        print(f"trained on {bundle.manifest.fleet}")
     if bundle.manifest.simulated:
         print(SIMULATED)
 

@@ -123,7 +123,7 @@ def describe(path: Path, manifest: Manifest) -> str:
         f"  grid          {cpu} CPU x {gpu} GPU x {emc} EMC = {manifest.grid.size} configurations",
         f"  energy rails  {rails}",
         f"  temperature   {_temperature(manifest)}",
-        f"  trained on    boards {', '.join(map(str, manifest.nodes))}"
+        f"  trained on    {manifest.fleet or 'boards ' + ', '.join(map(str, manifest.nodes))}"
         if manifest.other_boards_seen
         else f"  trained on    one board; {_NOT_SEEN}",
         *_carried(manifest),

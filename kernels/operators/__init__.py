@@ -20,29 +20,7 @@ from .memory import creation, indexing, rearranging, views
 from .registry import known_operators, operator, rule_of
 
 __all__ = [
-    "arithmetic",
-    "attention",
-    "convolution",
-    "creation",
-    "decomposed",
-    "einsum",
-    "fourier",
-    "functions",
-    "indexing",
-    "known_operators",
-    "linear_algebra",
-    "matrix",
-    "moving",
-    "normalization",
-    "operator",
-    "pointwise",
-    "pooling",
-    "prim",
-    "quantized",
-    "rearranging",
-    "recurrent",
-    "reduction",
-    "rule_of",
-    "scalars",
-    "views",
-]
+    "arithmetic", "attention", "convolution", "creation", "decomposed", "einsum", "fourier", "functions", "indexing",
+    "known_operators", "linear_algebra", "matrix", "moving", "normalization", "operator", "pointwise", "pooling", "prim",
+    "quantized", "rearranging", "recurrent", "reduction", "rule_of", "scalars", "views",
+]  # fmt: skip

@@ -35,7 +35,7 @@ UNSEEN_FAMILY = "unseen_board_and_family"
 """Evaluation on held-out network families."""
 UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
 """Evaluations of engines on held-out boards, by ``decompose --as``."""
-_OPTIONAL = ("device", "carried", "leakage_fold_c", "bounds", "engines")
+_OPTIONAL = ("device", "carried", "leakage_fold_c", "bounds", "engines", "fleet")
 
 
 class RegionEntry(Struct, frozen=True):
@@ -140,6 +140,23 @@ class EnginesEntry(Struct, frozen=True):
         )
 
 
+class FleetEntry(Struct, frozen=True):
+    """Number of training boards, of which ``learned`` gave only observations, and their spread: deviations of logarithms."""
+
+    boards: Count
+    learned: Count
+    latency: BottleneckShares
+    energy: BottleneckShares
+
+    def __str__(self) -> str:
+        latency, energy = (
+            f"host {shares.host:.1%}, computation {shares.compute:.1%}, memory {shares.memory:.1%}"
+            for shares in (self.latency, self.energy)
+        )
+        known = f"{self.boards} boards ({self.learned} by learned observations)"
+        return f"{known}, which differ in latency by {latency}; in energy by {energy}"
+
+
 class _MeanError(Struct, frozen=True):
     """In percent; no energy without measured power."""
 
@@ -183,6 +200,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         checksums: SHA-256 of every other file.
         bounds: for unseen networks; None for log-normal errors.
         carried: origin of models trained for another board.
+        fleet: spread over the boards of a merged record; None for few boards.
     """
 
     name: BundleName
@@ -207,6 +225,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     host_traffic: NotNegative = 0.0
     bounds: BoundsEntry | None = None
     engines: EnginesEntry | None = None
+    fleet: FleetEntry | None = None
     kinds: Mapping[str, KindEntry]
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[FileName, Sha256] = field(default_factory=dict)

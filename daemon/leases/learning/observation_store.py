@@ -68,8 +68,8 @@ class _ProgramObservations(Struct, frozen=True):
 class ObservationStore:
     """Observations by user and program, with ``clock`` in seconds since 1970. For one thread, except :meth:`save`."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, board: str = "") -> None:
+        self._path, self._board = path, board
         self._clock = clock
         self._known: OrderedDict[ProgramKey, _ProgramObservations] = _read(path)
         self._saved = True
@@ -143,7 +143,7 @@ class ObservationStore:
             return
         self._saved = True
         programs = [{**key._asdict(), **asdict(program)} for key, program in tuple(self._known.items())]
-        text = json.dumps({"version": _VERSION, "programs": programs})
+        text = json.dumps({"version": _VERSION, "board": self._board, "programs": programs})
         temporary = self._path.with_name(f".{self._path.name}.new")
         try:
             temporary.write_text(text, encoding="utf-8")

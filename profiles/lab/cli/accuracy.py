@@ -39,6 +39,13 @@ _OF_RECORD = {
     "graph_energy_percent": ("energy of a CUDA graph's replay", 0.10),
 }
 _KINDS = 12  # that bring the largest errors
+_FLEETS = "the fleet's"
+_OF_FLEET = {
+    "merge_s": ("processor time of merging records", "s", 1),
+    "record_bytes": ("size of the merged record", "kB", 1e3),
+    "train_s": ("processor time of training a third of the usual trees", "s", 1),
+    "profile_bytes": ("size of the profile", "kB", 1e3),
+}
 _AFTER = "10"  # observed configurations
 _EVALUATIONS = {
     "unseen_board": "unseen boards", "unseen_board_and_network": "and networks", "unseen_board_and_family": "and families",
@@ -67,6 +74,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         type=arguments.named_file,
         metavar="FILE",
         help="record of a GPU, whose networks are predicted without their kernels, in 10 groups",
+    )
+    sub.add_argument(
+        "--fleet", type=arguments.named_file, metavar="FILE", help="stored output of 'jetdvfs-lab compare fleet --json'"
     )
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
 
@@ -98,12 +108,14 @@ def engines(args: argparse.Namespace) -> int:
 
 def everything(args: argparse.Namespace) -> int:
     found: dict[str, list[AccuracyRow]] = {}
-    for name in args.only or [part for part in _PARTS if part != "record" or args.record is not None]:
-        command = _PARTS[name][0]
-        print(f"{' '.join(command)} ...", file=sys.stderr, flush=True)
-        if name == "record" and args.record is None:
-            raise UsageError("--only record: needs --record FILE")
-        found[name] = list(_rows(name, [str(args.record)] if name == "record" else ["--data", str(args.data)]))
+    subjects = {part: ["--data", str(args.data)] for part in _PARTS}
+    subjects |= {"record": [] if args.record is None else [str(args.record)]}
+    subjects |= {"fleet": [] if args.fleet is None else ["--stored", str(args.fleet)]}
+    for name in args.only or [part for part, subject in subjects.items() if subject]:
+        print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
+        if not subjects[name]:
+            raise UsageError(f"--only {name}: needs --{name} FILE")
+        found[name] = list(_rows(name, subjects[name]))
     if args.json:
         print_json({name: [asdict(row) for row in rows] for name, rows in found.items()})
     elif args.write is None:
@@ -192,6 +204,39 @@ def _record(found: _Json) -> Iterator[AccuracyRow]:
         yield AccuracyRow(title, "", f"{one['percent']:.1f}%")
 
 
+def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
+    """Rows of ``jetdvfs-lab compare fleet``."""
+    whole = f"{found['boards']} simulated boards measured by {found['workers']} workers"
+    if found["killed_after"] is not None:
+        whole += f", one of them killed after {found['killed_after']}"
+    merged = found["growth"][-1]["boards"]
+    yield AccuracyRow(whole, str(found["boards"]), str(merged), merged == found["boards"])
+    record, learned = (f"{size / 1e3:.0f} kB" for size in found["file_bytes"])
+    yield AccuracyRow("size of a board's record / learned observations", "", f"{record} / {learned}")
+    for figure in ("latency", "energy"):
+        parts = ", ".join(f"{name} {share:.1%}" for name, share in found["spread"][figure].items())
+        yield AccuracyRow(f"spread of {figure} over the boards", "", parts)
+    sizes, many = ", ".join(str(row["boards"]) for row in found["growth"]), found["extrapolated"]
+    for name, (measure, unit, scale) in _OF_FLEET.items():
+        each = ", ".join(f"{row[name] / scale:.3g}" for row in found["growth"])
+        grows = f"grows by the power {found['powers'][name]:.2f}; {many['boards']:,} boards, extrapolated by it and by a line"
+        expected = " or ".join(f"{value / scale:,.0f}" for value in many[name])
+        yield AccuracyRow(f"{measure} of {sizes} boards; {grows}", "", f"{each} {unit}; {expected} {unit}")
+    for profile, kind in dict.fromkeys((row["profile"], row["networks"]) for row in found["rows"]):
+        own = [row for row in found["rows"] if (row["profile"], row["networks"]) == (profile, kind)]
+        counts = ", ".join(str(row["observations"]) for row in own)
+        errors = ", ".join(f"{row['latency_percent']:.1f} / {row['power_percent']:.1f}%" for row in own)
+        plans = ", ".join(f"{row['regret']:.1%} / {row['missed']:.0%}" for row in own)
+        where = f"{found['new_boards']} new boards, {kind} networks, {profile} profile, after {counts} observations"
+        yield AccuracyRow(f"{where}: error of latency / power", "", errors)
+        yield AccuracyRow(f"{where}: regret / missed targets", "", plans)
+        if (last := own[-1])["profile"] != _FLEETS:
+            mine = [row for row in found["rows"] if (row["profile"], row["networks"]) == (_FLEETS, kind)]
+            least = [row["observations"] for row in mine if row["latency_percent"] <= last["latency_percent"]]
+            reached = f"{kind} networks, observations with {_FLEETS} profile for the latency error of {profile} profile after"
+            yield AccuracyRow(f"{reached} {last['observations']}", "", str(least[0]) if least else f"more than {counts[-2:]}")
+
+
 def _silicon(found: _Json) -> Iterator[AccuracyRow]:
     for board in found["boards"]:
         for fit in board["fits"]:
@@ -211,22 +256,29 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
     "kernels": (("compare", "kernels"), _kernels),
     "record": (("cross-validate", "--groups", "10"), _record),
     "silicon": (("silicon", "comparison"), _silicon),
+    "fleet": (("compare", "fleet"), fleet_rows),
 }
+
+
+_SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
+_SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE"}
 
 
 def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
     yield "# Accuracy\n"
     how = f"on {date.today().isoformat()}, version {__version__}"
-    record = " --record tests/fixtures/records/h200.npz" if "record" in found else ""
-    yield f"Written by `jetdvfs-lab compare all --data DIR{record} --write docs/accuracy.md` {how}."
+    stored = {"record": "h200.npz", "fleet": "fleet.json"}
+    more = "".join(f" --{name} tests/fixtures/records/{file}" for name, file in stored.items() if name in found)
+    yield f"Written by `jetdvfs-lab compare all --data DIR{more} --write docs/accuracy.md` {how}."
     yield "All measurements except the record's are published elsewhere and not part of this repository.\n"
     yield "## Predictions for real boards and GPUs"
     for name, rows in found.items():
-        if name != "silicon":
+        if name not in _SIMULATED:
             yield from _shown(name, rows)
-    if "silicon" in found:
-        yield "\n## Simulated chips and real boards"
-        yield from _shown("silicon", found["silicon"])
+    for name, title in _SIMULATED.items():
+        if name in found:
+            yield f"\n## {title}"
+            yield from _shown(name, found[name])
     yield "\n## Shipped profiles on simulated boards\n"
     yield "Simulated: mean error of latency / energy on boards, networks and families that a profile was not trained on.\n"
     yield "| Profile | " + " | ".join(_EVALUATIONS.values()) + " |"
@@ -239,7 +291,7 @@ def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
 
 
 def _shown(name: str, rows: Sequence[AccuracyRow]) -> Iterator[str]:
-    yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} {'RECORD' if name == 'record' else '--data DIR'}`\n"
+    yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} {_SUBJECTS.get(name, '--data DIR')}`\n"
     yield "| Measure | Goal | Now | |\n|---|---|---|---|"
     for row in rows:
         yield f"| {row.measure} | {row.goal} | {row.now} | {'' if row.met is None else 'met' if row.met else 'missed'} |"

@@ -28,7 +28,7 @@ _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "networks": (("networks", "counting", "predicting"), "measure random networks, and predict unseen ones from them"),
     "table": (("importing", "sharing"), "import, export and merge records"),
     "compare": (
-        ("accuracy", "real", "applications", "replaying", "transferring"),
+        ("accuracy", "real", "applications", "replaying", "transferring", "fleet"),
         "compare predictions with measurements of real boards",
     ),
     "paper": (("paper.report", "paper.table1", "paper.characterize"), "reproduce the tables and figures of MIRAGE (SEC '21)"),

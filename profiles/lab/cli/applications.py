@@ -140,21 +140,8 @@ def batches(args: argparse.Namespace) -> int:
     else:
         print(f"{studied.NETWORK}: batch and GPU clock within a deadline, as planned and as really measured there")
         print(SIMULATED)
-        headers = (
-            "",
-            "observed",
-            "deadline ms",
-            "batch",
-            "GPU MHz",
-            "ms",
-            "real",
-            "mJ/image",
-            "real",
-            "best",
-            "at",
-            "more",
-            "",
-        )
+        what = ["", "observed", "deadline ms", "batch", "GPU MHz", "ms", "real"]
+        headers = (*what, "mJ/image", "real", "best", "at", "more", "")
         print(table(headers, [_choice_cells(choice) for choice in made]), end="\n\n")
         for name, some in (
             ("as predicted", [one for one in made if not one.observed]),

@@ -176,19 +176,7 @@ def _chosen(names: Sequence[str], known: Sequence[str], option: str) -> Sequence
 
 
 def _table(scores: Sequence[PredictorScore]) -> str:
-    headers = (
-        "predictor",
-        "split",
-        "metric",
-        "networks",
-        "tested",
-        "MAPE",
-        "RMSPE",
-        "within 5%",
-        "10%",
-        "training s",
-        "parameters",
-    )
+    headers = ["predictor", "split", "metric", "networks", "tested", "MAPE", "RMSPE", "within 5%", "10%", "training s"]
     rows: list[Sequence[Any]] = [
         (
             score.method, score.split, score.metric, str(score.networks), str(score.tested), f"{score.mape:.1f}%",
@@ -197,4 +185,4 @@ def _table(scores: Sequence[PredictorScore]) -> str:
         )
         for score in scores
     ]  # fmt: skip
-    return output.table((*headers, "ms each"), rows, text_columns=3)
+    return output.table((*headers, "parameters", "ms each"), rows, text_columns=3)

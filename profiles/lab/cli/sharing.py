@@ -20,11 +20,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("export", f"{text}\n\nexample: jetdvfs-lab table export board.npz --out public.npz", export)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="a record of this machine")
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the copy to write (.npz)")
-    sub = verb(
-        "merge", "merge records of one board type\n\nexample: jetdvfs-lab table merge theirs.npz mine.npz --out all.npz", merge
-    )
+    text = "merge records and learned observations of one board type"
+    sub = verb("merge", f"{text}\n\nexample: jetdvfs-lab table merge theirs.npz mine.npz learned.json --out all.npz", merge)
     sub.add_argument(
-        "records", type=arguments.named_file, nargs="+", metavar="RECORD", help="two or more, exported or of this machine"
+        "records",
+        type=arguments.named_file,
+        nargs="+",
+        metavar="FILE",
+        help="two or more: records, exported or of this machine, and copies (.json) of daemons' learned.json",
     )
     sub.add_argument("--out", type=arguments.named_file, required=True, metavar="FILE", help="the record to write (.npz)")
 
@@ -52,22 +55,27 @@ def export(args: argparse.Namespace) -> int:
 
 def merge(args: argparse.Namespace) -> int:
     from ...adapt.measurements import Measurements
+    from ..measure.learned import read_learned
     from ..measure.merging import merged
 
-    if len(args.records) < 2 or len(set(args.records)) < len(args.records):
-        raise UsageError("expected two or more different records")
+    learned = [path for path in args.records if path.suffix == ".json"]
+    records = [path for path in args.records if path not in learned]
+    if len(args.records) < 2 or len(set(args.records)) < len(args.records) or not records:
+        raise UsageError("expected two or more different files, and a record among them")
     _check_new(args.out)
-    with progress(f"reading {len(args.records)} records"):
-        record, parts = merged({str(path): Measurements.load(path) for path in args.records})
+    with progress(f"reading {len(args.records)} files"):
+        record, parts = merged(
+            {str(path): Measurements.load(path) for path in records}, {str(path): read_learned(path) for path in learned}
+        )
         record.save(args.out)
-    told = [{"record": path.name, **asdict(part)} for path, part in zip(args.records, parts, strict=True)]
+    told = [{"record": Path(name).name, **asdict(part)} for name, part in parts.items()]
     if args.json:
         print_json({"written": str(args.out), "boards": list(record.nodes), "parts": told})
         return 0
     shown = [
-        [path.name, part.board, part.silicon_version or "real", ", ".join(map(str, part.nodes)), str(part.rows),
+        [Path(name).name, part.board, part.silicon_version or "real", ", ".join(map(str, part.nodes)), str(part.rows),
          str(part.made_by.get("torch", "-")), str(part.made_by.get("jetdvfs", "-"))]
-        for path, part in zip(args.records, parts, strict=True)
+        for name, part in parts.items()
     ]  # fmt: skip
     print(table(["record", "board", "silicon", "boards", "figures", "torch", "jetdvfs"], shown, text_columns=4))
     print(f"{len(record.invocations)} kernels, {len(record.networks)} networks on {len(record.nodes)} boards, in {args.out}")

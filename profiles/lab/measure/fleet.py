@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ....kernels.stored_files import replacing
 from ...adapt.measurements import Measurements
 from ...errors import MeasurementError
 from .campaign import Campaign, CampaignUnit
@@ -163,6 +164,30 @@ class _Fleet:
         except Exception as error:  # any error on a worker
             raise MeasurementError(f"board {board.name}: its worker failed ({error!r:.200})") from error
         return tables
+
+
+def files_of_boards(
+    client: Any, measure: Callable[[int], bytes], files: Mapping[int, Path], progress: Progress = lambda done, total, text: None
+) -> None:
+    """Measure boards, by number, as tasks of a ``distributed.Client``, and write the bytes of each to its file.
+
+    A board whose file exists is not measured again. A dead worker's boards are measured by the rest. Raises MeasurementError.
+    """
+    from distributed import as_completed
+
+    left = [node for node, path in files.items() if not path.exists()]
+    nodes = dict(zip(client.map(measure, left, pure=False), left, strict=True))
+    for done, future in enumerate(as_completed(list(nodes)), len(files) - len(left) + 1):
+        path = files[nodes[future]]
+        try:
+            with replacing(path) as file:
+                file.write(future.result())
+        except OSError as error:
+            raise MeasurementError(f"{path}: {error.strerror or error}; finished boards are kept") from error
+        except Exception as error:  # any error on a worker
+            raise MeasurementError(f"board {nodes[future]}: its measurement failed ({error!r:.200})") from error
+        future.release()
+        progress(done, len(files), f"board {nodes[future]}")
 
 
 def measure_on_worker(campaign: Campaign, number: int, unit: CampaignUnit, meter: MeterMaker) -> Tables:

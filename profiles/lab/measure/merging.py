@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,41 +17,14 @@ from .... import __version__
 from ....kernels.network import HostOp, Network
 from ...adapt.measurements import KERNEL_TABLES, NETWORK_TABLES, TABLES, MeasurementRows, Measurements
 from ...errors import MeasurementError
+from .learned import LearnedState, with_learned
 
 _TOLD = (
-    "meter",
-    "python",
-    "torch",
-    "threads",
-    "device",
-    "device_name",
-    "clocks_locked",
-    "clocks_seen_mhz",
-    "source",
-    "jetdvfs",
-    "jetpack",
-    "l4t",
-    "kernel",
-    "power_mode",
-    "fan_drive",
-    "governors",
-    "rejected",
-    "measured_again",
-    "refused",
-    "die_c",
-    "gpu_really_hz",
-    "cuda",
-    "cudnn",
-    "cudnn_benchmark",
-    "cudnn_tf32",
-    "matmul_tf32",
-    "event_us",
-    "reference_ms",
-    "driver",
-    "power_limit_mw",
-    "clock_reasons",
-    "without_power",
-)
+    "meter", "python", "torch", "threads", "device", "device_name", "clocks_locked", "clocks_seen_mhz", "source", "jetdvfs",
+    "jetpack", "l4t", "kernel", "power_mode", "fan_drive", "governors", "rejected", "measured_again", "refused", "die_c",
+    "gpu_really_hz", "cuda", "cudnn", "cudnn_benchmark", "cudnn_tf32", "matmul_tf32", "event_us", "reference_ms", "driver",
+    "power_limit_mw", "clock_reasons", "without_power",
+)  # fmt: skip
 _SETTINGS = {"cudnn_tf32", "matmul_tf32", "cudnn_benchmark"}  # of PyTorch on a GPU, which change kernel times
 _ALIKE_C = 3.0  # idle power at dies further apart is not of one table
 
@@ -71,11 +45,15 @@ def shareable(record: Measurements) -> Measurements:
     return replace(record, environment={"jetdvfs": __version__, **kept, **({"parts": parts} if parts else {})})
 
 
-def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[RecordPart]]:
-    """Merge records, given by name; return also the part of each.
+def merged(
+    records: Mapping[str, Measurements], learned: Mapping[str, LearnedState] | None = None
+) -> tuple[Measurements, dict[str, RecordPart]]:
+    """Merge records and daemons' learned observations, given by name; return also the part of each.
 
-    Boards are renumbered, except simulated ones. Raises MeasurementError if records do not match, or share a board.
+    The result does not depend on their order. Boards are renumbered, except simulated ones. Raises MeasurementError if records
+    do not match, or share a board.
     """
+    records = dict(sorted(records.items(), key=lambda one: (one[1].nodes, _content(one[1]))))
     _check_alike(records)
     each = [shareable(record) for record in records.values()]
     first = each[0]
@@ -84,8 +62,8 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
     networks = _Union(lambda network: network.digest, [record.networks for record in each])
     temperatures = _Union(float, [record.temperatures_c for record in each])
     tables: dict[str, list[MeasurementRows]] = {name: [] for name in TABLES}
-    parts, next_node = [], 0
-    for number, record in enumerate(each):
+    parts, next_node = dict[str, RecordPart](), 0
+    for number, (name_of, record) in enumerate(zip(records, each, strict=True)):
         old = record.nodes
         nodes = old if record.silicon_version else tuple(range(next_node, next_node + len(old)))
         next_node += len(old)
@@ -100,7 +78,7 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
             tables[name].append(replace(rows, what=what, node=node))
         count = sum(len(rows) for rows in record.tables.values())
         made_by = {name: value for name, value in record.environment.items() if name != "parts"}
-        parts.append(RecordPart(record.board, record.silicon_version, nodes, count, made_by))
+        parts[name_of] = RecordPart(record.board, record.silicon_version, nodes, count, made_by)
     found = replace(
         first,
         invocations=tuple(invocations.items),
@@ -108,9 +86,16 @@ def merged(records: Mapping[str, Measurements]) -> tuple[Measurements, list[Reco
         networks=tuple(_distinguished(networks.items)),
         temperatures_c=tuple(temperatures.items),
         tables={name: MeasurementRows.joined(found) for name, found in tables.items()},
-        environment={"meter": "several records", "parts": [asdict(part) for part in parts]},
     )
-    return found, parts
+    found, added = with_learned(found, learned or {})
+    for name, (board, many) in added.items():
+        parts[name] = RecordPart(found.board, found.silicon_version, (board,), many, {"meter": "learned by the daemon"})
+    told = {"meter": "several records", "parts": [asdict(part) for part in parts.values()]}
+    return replace(found, environment=told), parts
+
+
+def _content(record: Measurements) -> bytes:
+    return hashlib.sha256(b"".join(rows.value.tobytes() for rows in record.tables.values())).digest()
 
 
 class _Union:

@@ -60,7 +60,9 @@ def several_boards_size(nodes: Sequence[int], random_kernels: int, configuration
     )
 
 
-def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "") -> Campaign:
+def plan_twin(
+    board: str, networks: Sequence[Network], size: CampaignSize, seed: int = 0, dtype: str = "", perturbed: int = 0
+) -> Campaign:
     """Plan networks, their kernels and variations. Raises BoardDescriptionError, TwinError."""
     description = load_board(board)
     variations = Variations(networks, seed, replace(FEW, dtype=dtype))
@@ -73,7 +75,7 @@ def plan_twin(board: str, networks: Sequence[Network], size: CampaignSize, seed:
         kinds=kinds,
         temperature_c=AMBIENT_DIE_C,
         warmer_c=WARMER_C,
-        silicon_version=Silicon(board=description).version,
+        silicon_version=Silicon(board=description, perturbed=perturbed).version,
         seed=seed,
     )
 
@@ -87,6 +89,7 @@ class TwinMeters(Struct, frozen=True):
 
     board: str
     seed: int
+    perturbed: int = 0
 
     def __call__(self, node: int, step: int) -> TwinMeter:
-        return twin_meter(self.board, node, self.seed + _STEPS * step)
+        return twin_meter(self.board, node, self.seed + _STEPS * step, perturbed=self.perturbed)

@@ -154,18 +154,8 @@ def _blocks() -> Any:
         def forward(self, x: Any) -> Any:
             return self.pool(x) - x
 
-    blocks = (
-        BranchSum,
-        ChannelJoin,
-        SqueezeExcitation,
-        ShuffleUnit,
-        NasBenchCell,
-        Attention,
-        TokenEmbedding,
-        PatchMerging,
-        TokenMean,
-        PoolingMixer,
-    )
+    blocks = [BranchSum, ChannelJoin, SqueezeExcitation, ShuffleUnit, NasBenchCell]
+    blocks += [Attention, TokenEmbedding, PatchMerging, TokenMean, PoolingMixer]
     return SimpleNamespace(**{block.__name__: block for block in blocks})
 
 

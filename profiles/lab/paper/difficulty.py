@@ -117,18 +117,9 @@ def trained(
     import xgboost
 
     settings = {
-        "objective": "reg:squarederror",
-        "tree_method": "hist",
-        "max_bin": 512,
-        "max_depth": depth,
-        "min_child_weight": 5,
-        "subsample": 0.9,
-        "colsample_bytree": 0.9,
-        "learning_rate": learning_rate,
-        "reg_alpha": 0.001,
-        "reg_lambda": 0.01,
-        "nthread": threads,
-        "seed": seed,
-    }
+        "objective": "reg:squarederror", "tree_method": "hist", "max_bin": 512, "max_depth": depth, "min_child_weight": 5,
+        "subsample": 0.9, "colsample_bytree": 0.9, "learning_rate": learning_rate, "reg_alpha": 0.001, "reg_lambda": 0.01,
+        "nthread": threads, "seed": seed,
+    }  # fmt: skip
     model = xgboost.train(settings, xgboost.DMatrix(features, np.log(labels), nthread=threads), num_boost_round=rounds)
     return lambda wanted: np.asarray(np.exp(model.predict(xgboost.DMatrix(wanted, nthread=threads))), np.float64)

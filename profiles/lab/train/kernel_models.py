@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.features import FREQUENCY_FEATURES, MODELLED_KINDS, feature_names, feature_rows
@@ -392,22 +392,9 @@ def _boosted_here(
 
 
 def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:
-    return {
-        "objective": "reg:squarederror",
-        "tree_method": "hist",
-        "max_bin": 256,
-        "max_depth": recipe.max_depth,
-        "learning_rate": recipe.learning_rate,
-        "min_child_weight": recipe.min_child_weight,
-        "subsample": recipe.subsample,
-        "colsample_bytree": recipe.colsample_bytree,
-        "colsample_bynode": recipe.colsample_bynode,
-        "reg_alpha": recipe.reg_alpha,
-        "reg_lambda": recipe.reg_lambda,
-        "nthread": threads,
-        "seed": seed,
-        "verbosity": 0,
-    }
+    own = {name: value for name, value in asdict(recipe).items() if name != "rounds"}
+    grown = {"objective": "reg:squarederror", "tree_method": "hist", "max_bin": 256}
+    return {**grown, **own, "nthread": threads, "seed": seed, "verbosity": 0}
 
 
 def treelite_bytes(booster: Any, step: float) -> bytes:

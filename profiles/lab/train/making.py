@@ -38,6 +38,7 @@ from .assembly import (
     regions_of,
     train_all,
 )
+from .board_spread import fleet_of, widest
 from .held_out import measured_kinds, whole_networks
 from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
 
@@ -140,7 +141,13 @@ def bundle_from_record(
             }
         }
 
-    return write_trained(name, command, own, networks, kinds, options, folds, directory, evaluation, progress)
+    bundle = write_trained(name, command, own, networks, kinds, options, folds, directory, evaluation, progress)
+    if (fleet := fleet_of(bundle.cost, own)) is None:
+        return bundle
+    latency, energy = widest(bundle.manifest.latency_shares, fleet.latency), widest(bundle.manifest.energy_shares, fleet.energy)
+    told = replace(bundle.manifest, fleet=fleet, latency_shares=latency, energy_shares=energy)
+    write_manifest(directory, told, bundle.manifest.checksums)
+    return load_bundle(directory)
 
 
 def _tools() -> dict[str, str]:

@@ -26,6 +26,7 @@ def only_profile(monkeypatch: pytest.MonkeyPatch, cost: BoardCost) -> SimpleName
         simulated=True,
         temperature_c=45.0,
         leakage_fold_c=None,
+        fleet=None,
         rails=("GPU",),
         described=lambda: load_board("agx-xavier"),
     )

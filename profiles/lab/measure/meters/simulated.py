@@ -153,5 +153,5 @@ def _in_chunks(observe: Callable[[slice], Array], count: int) -> Array:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def twin_meter(board: str, node: int, seed: int, temperature_c: float = AMBIENT_DIE_C) -> TwinMeter:
-    return TwinMeter(Silicon(node, board=board), seed + 1000 * node, temperature_c)
+def twin_meter(board: str, node: int, seed: int, temperature_c: float = AMBIENT_DIE_C, *, perturbed: int = 0) -> TwinMeter:
+    return TwinMeter(Silicon(node, board=board, perturbed=perturbed), seed + 1000 * node, temperature_c)

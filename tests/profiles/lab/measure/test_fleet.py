@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.lab.measure.campaign import Campaign
-from jetdvfs.profiles.lab.measure.fleet import run_on_fleet
+from jetdvfs.profiles.lab.measure.fleet import files_of_boards, run_on_fleet
 from jetdvfs.profiles.lab.measure.meters.simulated import TwinMeter
 from jetdvfs.profiles.lab.measure.one_twin import TwinMeters, one_board_size, plan_twin
 from jetdvfs.profiles.lab.measure.steps import measure_unit, measurements_of
@@ -40,6 +41,36 @@ def client() -> Iterator[Any]:
 def campaign() -> Campaign:
     size = replace(one_board_size(4, 4), nodes=(4, 5), idle_configurations=8, warm_configurations=4)
     return plan_twin(BOARD, [reference_network("resnet18")], size)
+
+
+def slow_bytes(node: int) -> bytes:
+    time.sleep(0.1)
+    return f"board {node}".encode()
+
+
+def no_bytes(node: int) -> bytes:
+    raise MeasurementError("the meter does not answer")
+
+
+def test_many_boards_lose_nothing_to_a_killed_worker_and_are_measured_once(tmp_path: Path) -> None:
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+    files, told = {node: tmp_path / f"{node}.txt" for node in range(40)}, list[int]()
+    files[7].write_bytes(b"measured before")
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def kill(done: int, total: int, text: str) -> None:
+            told.append(done)
+            if done == 10:
+                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+
+        files_of_boards(client, slow_bytes, files, kill)
+        with pytest.raises(MeasurementError, match=r"board 50: its measurement failed .*the meter does not answer"):
+            files_of_boards(client, no_bytes, {50: tmp_path / "50.txt"})
+    assert told == list(range(2, 41))
+    assert {node: path.read_text() for node, path in files.items()} == {
+        node: "measured before" if node == 7 else f"board {node}" for node in files
+    }
+    assert len(list(tmp_path.iterdir())) == 40
 
 
 def broken(node: int, step: int) -> TwinMeter:

@@ -53,7 +53,7 @@ def figures(record: Measurements, table: str, kinds: set[str]) -> dict[tuple[obj
 
 def test_a_merged_record_says_of_each_board_what_its_own_record_said(mine: Measurements, theirs: Measurements) -> None:
     both, parts = merged({"mine": mine, "theirs": theirs})
-    assert both.nodes == (3, 8) and [part.nodes for part in parts] == [(3,), (8,)]
+    assert both.nodes == (3, 8) and [part.nodes for part in parts.values()] == [(3,), (8,)]
     assert [network.name for network in both.networks] == ["resnet18", "alexnet", "squeezenet1_0"]
     assert len(both.invocations) < len(mine.invocations) + len(theirs.invocations)
     for table in ("kernel_ms", "kernel_mw"):
@@ -79,7 +79,7 @@ def test_every_table_of_networks_and_kernels_keeps_its_subject(
 
 def test_real_boards_of_several_owners_get_numbers_of_their_own(mine: Measurements, theirs: Measurements) -> None:
     both, parts = merged({"mine": real(mine), "theirs": real(theirs)})
-    assert both.nodes == (0, 1) and [part.nodes for part in parts] == [(0,), (1,)]
+    assert both.nodes == (0, 1) and [part.nodes for part in parts.values()] == [(0,), (1,)]
 
 
 def test_networks_of_one_name_that_are_not_the_same_are_told_apart(mine: Measurements, theirs: Measurements) -> None:
@@ -120,7 +120,7 @@ def test_records_that_do_not_belong_together_are_refused(
 
 def test_figures_of_a_board_do_not_count_twice(mine: Measurements, theirs: Measurements) -> None:
     both, _ = merged({"mine": mine, "theirs": theirs})
-    with pytest.raises(MeasurementError, match="board 3 of both and board 3 of mine: are the same figures"):
+    with pytest.raises(MeasurementError, match="board 3 of mine and board 3 of both: are the same figures"):
         merged({"both": both, "mine": mine})
 
 
