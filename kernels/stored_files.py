@@ -76,10 +76,11 @@ def _check_arrays(archive: zipfile.ZipFile, most_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[BinaryIO]:
-    """An open file that replaces ``path`` once fully written: a full disk leaves the old content.
+def replacing(path: str | os.PathLike[str], mode: int | None = None, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """An open file that replaces ``path`` once fully written: a full disk or a power cut leaves the old content.
 
-    A device or pipe is written directly. Permissions are ``mode``, else the old file's, or a new file's usual ones.
+    A device or pipe is written directly. Permissions are ``mode``, else the old file's, or a new file's usual ones. Unless
+    ``durable``, a power cut may leave any part of the new content: for content with a checksum.
     """
     place = Path(path)
     if place.exists() and not stat.S_ISREG(place.stat().st_mode):
@@ -96,8 +97,21 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
             yield cast(BinaryIO, file)
             if mode is not None:
                 os.fchmod(handle, mode)
+        if durable:
+            sync(name)
         name.replace(place)
+        if durable:
+            sync(place.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             name.unlink()
         raise
+
+
+def sync(path: Path) -> None:
+    """Put a file's content, or a folder's names, on the disk; raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

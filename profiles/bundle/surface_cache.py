@@ -39,17 +39,8 @@ def surface_key(
     gpu_share: float | None = 1.0,
 ) -> str:
     """Key of a surface: work, method, execution, profile, board description and release."""
-    determined_by = [
-        __version__,
-        COST_VERSION,
-        profile.digest,
-        network_digest,
-        method,
-        execution,
-        asdict(frame_overhead),
-        gpu_share,
-    ]
-    return hashlib.sha256(json.dumps(determined_by, sort_keys=True).encode()).hexdigest()
+    parts = [__version__, COST_VERSION, profile.digest, network_digest, method, execution, asdict(frame_overhead), gpu_share]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class SurfaceCache:
@@ -81,7 +72,7 @@ class SurfaceCache:
     def put(self, key: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing(self._path(key), 0o644) as file:
+            with replacing(self._path(key), 0o644, durable=False) as file:
                 file.write(_MAGIC + bytes.fromhex(key) + hashlib.sha256(data).digest() + data)
             self._trim()
 

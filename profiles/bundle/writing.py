@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ...kernels.cost.host import HostModel
 from ...kernels.errors import KernelsError
-from ...kernels.stored_files import replacing
+from ...kernels.stored_files import replacing, sync
 from ..documents import DocumentError, load_json
 from ..errors import BundleError
 from .bundle import Bundle, load_bundle
@@ -66,9 +66,12 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
             target = destination / _checked_copy(source, contents, fresh, cache_dir).manifest.name
+            for path in (*fresh.iterdir(), fresh):
+                sync(path)
             if target.exists():
                 target.rename(old)
             fresh.rename(target)
+            sync(destination)
     except OSError as error:
         raise BundleError(f"bundle {source}: cannot be installed in {target}: {error.strerror or error}") from error
     return target

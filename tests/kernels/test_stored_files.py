@@ -42,3 +42,20 @@ def test_a_device_is_written_and_not_replaced() -> None:
     with replacing("/dev/null") as file:
         file.write(b"gone")
     assert Path("/dev/null").is_char_device()
+
+
+def test_content_is_on_the_disk_before_its_name_and_the_name_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "s.npz", []
+    path.write_text("old")
+
+    def fsync(handle: int) -> None:
+        place = Path(f"/proc/self/fd/{handle}")
+        synced.append((None if place.is_dir() else place.read_text(), path.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for durable in (True, False):
+        with replacing(path, durable=durable) as file:
+            file.write(b"new")
+    assert synced == [("new", "old"), (None, "new")]

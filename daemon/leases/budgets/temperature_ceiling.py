@@ -13,6 +13,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+from ....kernels.stored_files import replacing
 from ...errors import DaemonError
 from ...hardware.baseline.record import read_boot_id
 from ...hardware.files import Files
@@ -50,15 +51,10 @@ class MeanPowerFile:
         if mean_power.seen_s - self._kept_s < EVERY_S:
             return
         self._kept_s = mean_power.seen_s
-        temporary = self._path.with_name(f".{self._path.name}.new")
         with contextlib.suppress(OSError, DaemonError):
             text = json.dumps({"boot_id": read_boot_id(self._files), **mean_power._asdict()})
-            try:
-                temporary.write_text(text, encoding="utf-8")
-                temporary.replace(self._path)
-            except OSError:
-                temporary.unlink()
-                raise
+            with replacing(self._path, 0o644, durable=False) as file:
+                file.write(text.encode())
 
 
 MARGIN_C = 2.0

@@ -7,7 +7,6 @@ empty. Entries are in order of arrival, so a clock set back displaces nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
@@ -22,6 +21,7 @@ from msgspec.structs import asdict, replace
 
 from ....kernels.errors import KernelsError
 from ....kernels.grid import FrequencyConfiguration
+from ....kernels.stored_files import replacing
 
 if TYPE_CHECKING:
     from ....kernels.correction.observation import Observation
@@ -143,14 +143,10 @@ class ObservationStore:
             return
         self._saved = True
         programs = [{**key._asdict(), **asdict(program)} for key, program in tuple(self._known.items())]
-        text = json.dumps({"version": _VERSION, "board": self._board, "programs": programs})
-        temporary = self._path.with_name(f".{self._path.name}.new")
         try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self._path)
+            with replacing(self._path, 0o644) as file:
+                file.write(json.dumps({"version": _VERSION, "board": self._board, "programs": programs}).encode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             log.warning("observations cannot be kept in %s: %s", self._path, error.strerror)
 
 

@@ -282,6 +282,16 @@ def test_an_installed_bundle_is_found_by_name_and_replaced_as_a_whole(tmp_path: 
     assert sorted(path.name for path in folder.iterdir()) == ["mine"]
 
 
+def test_an_installed_bundle_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, synced = tmp_path / "bundles", []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_ino, (folder / "mine").exists())))
+    make_bundle(tmp_path / "mine")
+    synced.clear()
+    installed = install_bundle(tmp_path / "mine", folder, cache_dir=tmp_path / "cache")
+    before = {path.stat().st_ino for path in (installed, *installed.iterdir())}
+    assert set(synced) >= {*((each, False) for each in before), (folder.stat().st_ino, True)}
+
+
 def test_a_folder_that_may_not_be_looked_into_has_no_bundles() -> None:
     uid = os.geteuid()
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_the_newest_observation_of_a_configuration_is_there_in_the_next_daemon(t
     assert {where: seen.latency_ms for where, seen in found.items()} == {LOW: 12.0, HIGH: 5.0}
     assert found[LOW].age_s == 2 * 3600
     assert ObservationStore(path).observations(ProgramKey(1000, "b")) == ()
+
+
+def test_saved_observations_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "learned.json", []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    memory = ObservationStore(path)
+    memory.remember(A, [observed()])
+    memory.save()
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
 
 
 def test_one_users_observations_are_not_another_users(tmp_path: Path) -> None:

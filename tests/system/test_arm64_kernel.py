@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package on Debian's kernel for arm64, booted in QEMU: confinement by that kernel, leases, and their ends.
+
+The tests run in order on one guest; the last one upgrades the package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetdvfs.tests.support.daemons.board_daemon import GPU, eventually
+from jetdvfs.tests.support.daemons.confined import START
+from jetdvfs.tests.system import image
+from jetdvfs.tests.system.guest import Guest, booted
+
+pytestmark = [pytest.mark.system, pytest.mark.emulated]
+
+PYTHON = "PYTHONPATH=/opt/testing /usr/lib/jetdvfs/bin/python3"
+LOW = "1190400,675750000,1600000000"
+MODEL = f"{image.SOURCE}/profiles/reference/squeezenet1_0.pt"
+CONFIGURATION = "profile: agx-xavier-sim\nworker: {timeout_s: 600}\n"
+PATIENCE_S = 900.0
+LONGER = ("cpu_s=5", "cpu_s=600")
+"""Limit of a confined program's time, which is for processors, and one for the emulation of one."""
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+    folder = tmp_path_factory.mktemp("arm64")
+    with booted(image.made(CONFIGURATION, folder / "disk"), folder / "run") as guest:
+        guest.until("systemctl is-active jetdvfsd")
+        yield guest
+
+
+@pytest.fixture
+def found(guest: Guest) -> dict[str, str]:
+    """The board's settings with the service running and no lease."""
+    return guest.settings()
+
+
+@contextmanager
+def held(guest: Guest, words: str = f"--config {LOW}") -> Iterator[dict[str, str]]:
+    """The board's settings under a member's lease."""
+    # Again if a client has waited too long for a slow daemon.
+    hold = f"until jetdvfs hold {words} --json >/tmp/lease 2>/tmp/why; do sleep 3; done"
+    guest.say(f"rm -f /tmp/lease /tmp/why; systemd-run --quiet --unit=holder --uid=admin sh -c '{hold}'")
+    try:
+        guest.until("test -s /tmp/lease", PATIENCE_S)
+        lease = json.loads(guest.say("head -n 1 /tmp/lease"))
+        assert lease["applied"]["verified"], lease
+        yield guest.settings()
+    finally:
+        guest.say("systemctl stop holder; systemctl reset-failed holder || true")
+
+
+def is_set(guest: Guest, settings: dict[str, str]) -> bool:
+    return eventually(lambda: guest.settings() == settings, PATIENCE_S)
+
+
+def test_the_service_runs_on_this_kernel(guest: Guest) -> None:
+    assert re.fullmatch(r"6\.\d+\.\S+-arm64 aarch64", guest.say("uname -r -m"))
+    assert guest.service("NRestarts") == "0"
+    assert "Traceback" not in guest.journal()
+
+
+def test_a_worker_is_confined_by_all_that_this_kernel_has(guest: Guest) -> None:
+    program = START.replace(*LONGER) + "print(*walls, sep=', ')\n"
+    guest.say(f"cat >/root/confined.py <<'END'\n{program}END")
+    walls = guest.say(f"{PYTHON} /root/confined.py")
+    assert re.fullmatch(r"no network, a user of its own, Landlock \(ABI \d+\), a filter of system calls", walls)
+
+
+def test_the_tests_of_confinement_pass(guest: Guest) -> None:
+    tests = " ".join(f"tests/daemon/worker/test_{name}.py" for name in ("sandbox", "seccomp", "user_pool"))
+    more = f"s/{LONGER[0]}/{LONGER[1]}/; s/timeout=30/timeout=600/"
+    guest.say(f"cd {image.SOURCE} && sed -i '{more}' {tests} tests/support/daemons/confined.py")
+    # They need no shared fixtures, which take minutes to load.
+    ran = guest.run(f"cd {image.SOURCE} && {PYTHON} -m pytest -q -rs --noconftest -p no:cacheprovider {tests}")
+    assert ran.returncode == 0, ran.stdout[-6000:]
+    skipped = re.findall(r"^SKIPPED .*", ran.stdout, re.MULTILINE)
+    assert not [line for line in skipped if re.search("root|Landlock|filter of system calls", line)], skipped
+
+
+def test_a_worker_reads_a_model_for_a_lease(guest: Guest, found: dict[str, str]) -> None:
+    with held(guest, f"{MODEL} --input 1x3x224x224 --target latency_ms=20") as settings:
+        lease: dict[str, Any] = json.loads(guest.say("head -n 1 /tmp/lease"))
+        assert lease["plan"]["target"] == "latency_ms=20"
+        assert settings != found
+        gpu_hz = lease["plan"]["choice"]["configuration"]["gpu_hz"]
+        assert int(guest.say(f"cat /{GPU}/cur_freq")) == gpu_hz
+    assert is_set(guest, found)
+
+
+def test_a_killed_daemon_s_clocks_are_restored_and_held_again(guest: Guest, found: dict[str, str]) -> None:
+    with held(guest) as holding:
+        assert holding != found
+        guest.say("systemctl kill --kill-who=main --signal=KILL jetdvfsd")
+        assert is_set(guest, found), guest.journal()
+        assert is_set(guest, holding), guest.journal()
+    assert guest.service("NRestarts") == "1"
+    assert is_set(guest, found)
+
+
+def test_a_stopped_service_restores_the_clocks(guest: Guest, found: dict[str, str]) -> None:
+    with held(guest):
+        assert guest.settings() != found
+        guest.say("systemctl stop jetdvfsd")
+        assert guest.settings() == found
+    guest.say("systemctl start jetdvfsd")
+
+
+def test_an_upgrade_restores_the_clocks_and_the_new_version_holds_them_again(guest: Guest, found: dict[str, str]) -> None:
+    packages = Path("/srv/dist")
+    newer = f"{packages}/jetdvfs_*.deb"
+    guest.say(
+        f"dpkg-deb --raw-extract {newer} /tmp/newer && sed -i 's/^Version: .*/Version: 99/' /tmp/newer/DEBIAN/control "
+        "&& dpkg-deb -Znone --build /tmp/newer /tmp/newer.deb"
+    )
+    process = guest.service("MainPID")
+    with held(guest) as holding:
+        guest.say("dpkg --force-depends --unpack /tmp/newer.deb")
+        assert guest.settings() == found
+        guest.say("dpkg --force-depends --configure jetdvfs")
+        assert is_set(guest, holding), guest.journal()
+    assert guest.service("MainPID") != process
+    assert is_set(guest, found)
