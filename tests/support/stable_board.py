@@ -57,7 +57,8 @@ def stable_board(folder: Path) -> Iterator[tuple[Board, Daemon]]:
         board = Board(twin, folder / "board")
         with Daemon(board, folder, "--profile", "agx-xavier-sim") as daemon:
             with daemon.client() as client:
-                assert eventually(lambda: client.status()["rails_mw"] and client.status()["profile"])
+                members = ("profile", "rails_mw", "energy_mj", "temperatures_mc")
+                assert eventually(lambda: all(map(client.status().get, members)))
             yield board, daemon
 
 
