@@ -28,8 +28,11 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("--perturbed", type=arguments.whole(0), default=1, metavar="N", help="variant of the silicon (default 1)")
     sub.add_argument("--boards", type=arguments.whole(10), default=200, metavar="N", help="boards of the fleet (default 200)")
     sub.add_argument("--new", type=arguments.whole(1), default=10, metavar="N", help="new boards (default 10)")
-    sub.add_argument("--workers", default="2", metavar="N|ADDRESS", help="local processes, or a Dask scheduler (default 2)")
-    sub.add_argument("--kill", action="store_true", help="kill a worker after a third of the boards")
+    on_cluster = arguments.titled(sub, "cluster")
+    on_cluster.add_argument(
+        "--workers", default="2", metavar="N|ADDRESS", help="local processes, or a Dask scheduler (default 2)"
+    )
+    on_cluster.add_argument("--kill", action="store_true", help="kill a worker after a third of the boards")
     sub.add_argument("--stored", type=arguments.named_file, metavar="FILE", help="print the stored output of --json instead")
     add_seed(sub)
 
