@@ -128,7 +128,7 @@ def program(machine: str, process_id: int) -> bytes:
 
 
 def is_offered() -> bool:
-    """Whether the kernel filters system calls: without a program it says EFAULT (seccomp(2)), since Linux 3.17."""
+    """True if the kernel filters system calls: without a program it answers EFAULT (seccomp(2)), since Linux 3.17."""
     number = getattr(_SECCOMP, platform.machine(), None)
     libc = ctypes.CDLL(None, use_errno=True)
     return number is not None and libc.syscall(number, _SET_MODE_FILTER, 0, None) < 0 and ctypes.get_errno() == errno.EFAULT

@@ -198,7 +198,7 @@ class SampledSensors:
             if rail not in self._silent:
                 if rail not in self._energies:
                     self._energies = {**self._energies, rail: RailEnergy(TOO_OLD_S)}
-                self._energies[rail].add(*sample)
+                self._energies[rail].add(sample.value, sample.time_s)
         if own and not self._silent and all(rail in read for rail in own):
             read_s = sum(read[rail].time_s for rail in own) / len(own)
             self._metered.append(RailEnergies(read_s, {rail: self._energies[rail].energy_mj for rail in own}))
