@@ -50,12 +50,10 @@ ExecStart=/usr/bin/python3 /usr/local/lib/guest_agent.py
 [Install]
 WantedBy=multi-user.target
 """,
-    # It goes first, as hardware does: the one processor is the daemon's, too.
     "etc/systemd/system/simulated-board.service": """\
 [Unit]
 Before=jetdvfsd.service
 [Service]
-Nice=-20
 ExecStartPre=/bin/sh -ec 'mkdir -p /board; mount -t tmpfs board /board'
 ExecStart=/usr/lib/jetdvfs/bin/python3 -I /usr/local/lib/guest_board.py /board
 ExecStartPost=/bin/sh -ec 'until [ -e /run/board-is-ready ]; do sleep 0.5; done; . /usr/local/lib/put-board-in-place'
