@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ ROOTS = Path(os.environ.get("JETDVFS_ROOTS") or ROOT / "build" / "roots")
 # What a board has before jetdvfs comes to it.
 _PACKAGES = ("systemd", "systemd-sysv", "dbus", "sudo", "python3")
 # A board's files in place of the container's own, but for those that systemd works with.
-PUT_BOARD_IN_PLACE = """\
+_PUT_BOARD_IN_PLACE = """\
 mkdir /run/sys-{0} && mount -t tmpfs sys /run/sys-{0}
 for name in $(ls /{0}/sys); do mkdir /run/sys-{0}/$name && mount --rbind /{0}/sys/$name /run/sys-{0}/$name; done
 mkdir -p /run/sys-{0}/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys-{0}/fs/cgroup
@@ -32,28 +31,7 @@ STATES = {"emc-locked": ("orin-nano-8gb", "7"), "late-gpu": ("orin-nano-8gb", "7
 """Further boards that a machine may stand on, by the state that they are in: their names, and their JetPack."""
 
 
-class Commands(ABC):
-    """Commands on a machine that has the service."""
-
-    @abstractmethod
-    def run(self, words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
-        """Run a shell's command line as this user."""
-
-    def say(self, words: str, user: str = "root") -> str:
-        """What a command that must succeed prints."""
-        done = self.run(words, user)
-        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout.strip()
-
-    def service(self, what: str) -> str:
-        """One of the service's properties, as systemctl shows it."""
-        return self.say(f"systemctl show --property={what} --value jetdvfsd")
-
-    def journal(self) -> str:
-        return self.run("journalctl --unit=jetdvfsd --no-pager").stdout
-
-
-class Machine(Commands):
+class Machine:
     """A booted machine, and the simulated board it stands on."""
 
     def __init__(self, leader: int, board: Path, suite: str) -> None:
@@ -71,6 +49,19 @@ class Machine(Commands):
             self.command(words, user), capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
         )
 
+    def say(self, words: str, user: str = "root") -> str:
+        """What a command that must succeed prints."""
+        done = self.run(words, user)
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def service(self, what: str) -> str:
+        """One of the service's properties, as systemctl shows it."""
+        return self.say(f"systemctl show --property={what} --value jetdvfsd")
+
+    def journal(self) -> str:
+        return self.run("journalctl --unit=jetdvfsd --no-pager").stdout
+
     def gpu_hz(self) -> int:
         """The clock that the GPU runs at."""
         return int((self._board / GPU / "cur_freq").read_text())
@@ -84,7 +75,7 @@ class Machine(Commands):
     @contextlib.contextmanager
     def standing_on(self, state: str) -> Iterator[Path]:
         """The machine with one of the further boards under it, and the service started anew; the board's files."""
-        self.say(f"systemctl stop jetdvfsd\n{PUT_BOARD_IN_PLACE.format(state)}systemctl start jetdvfsd")
+        self.say(f"systemctl stop jetdvfsd\n{_PUT_BOARD_IN_PLACE.format(state)}systemctl start jetdvfsd")
         try:
             yield self._board.with_name(state)
         finally:
@@ -120,7 +111,7 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         assert leader, f"it does not boot, see {root}.console"
         machine = Machine(int(leader), board, suite)
         assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
-        machine.say(PUT_BOARD_IN_PLACE.format("board"))
+        machine.say(_PUT_BOARD_IN_PLACE.format("board"))
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
         yield machine
 
