@@ -92,8 +92,9 @@ def _from_treelite(serialised: bytes) -> TreeEnsemble:
     try:
         # By name: if the import fails in one of several threads, `import treelite` gives the rest an empty module.
         from treelite import Model, TreeliteError
-    except (ImportError, OSError) as error:
-        raise BundleError(f"it has no node table, and treelite, which makes one, cannot be loaded ({error})") from error
+    except (ImportError, OSError, MemoryError) as error:  # the last from ctypes, in a confined process without Landlock
+        reason = str(error) or type(error).__name__
+        raise BundleError(f"it has no node table, and treelite, which makes one, cannot be loaded ({reason})") from error
     try:
         with warnings.catch_warnings():
             # A newer treelite's model is read like any other; the parts that the table needs are checked.

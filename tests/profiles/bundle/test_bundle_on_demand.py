@@ -76,8 +76,11 @@ def test_tables_that_were_checked_are_used_as_they_are_until_one_is_touched(tmp_
     np.testing.assert_array_equal(sweeps(cost), sweeps(whole.cost))  # made anew from the bundle
 
 
-def test_each_of_several_threads_is_told_what_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "treelite.py").write_text("import time\ntime.sleep(0.1)\nraise ImportError('made for another machine')\n")
+@pytest.mark.parametrize("error", ["ImportError('made for another machine')", "MemoryError"])
+def test_each_of_several_threads_is_told_what_cannot_be_loaded(
+    error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "treelite.py").write_text(f"import time\ntime.sleep(0.1)\nraise {error}\n")
     for module in [name for name in sys.modules if name.partition(".")[0] == "treelite"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.syspath_prepend(tmp_path)
