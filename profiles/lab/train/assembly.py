@@ -258,10 +258,11 @@ def whole_network(
             rows.where((rows.what == what) & (rows.node == node))
             for rows in (measurements.tables["network_ms"], measurements.tables["network_mw"])
         )
+        if len(power) and not np.array_equal(latency.configuration, power.configuration):
+            how = "were measured at different configurations" if len(latency) else "are not both measured"
+            raise MeasurementError(f"network {network.name}: latency and power {how}")
         if not len(latency):  # boards of a merged record ran other networks
             continue
-        if len(power) and not np.array_equal(latency.configuration, power.configuration):
-            raise MeasurementError(f"network {network.name}: latency and power were measured at different configurations")
         energy_mj = power.value * latency.value / 1e3 if len(power) else None
         found.append(NetworkMeasurement(network, latency.configuration, latency.value, energy_mj))
     return found

@@ -18,6 +18,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import FleetEntry
 from jetdvfs.profiles.bundle.writing import write_manifest
+from jetdvfs.profiles.errors import MeasurementError
 from jetdvfs.profiles.lab.train.board_spread import LEAST_BOARDS, fleet_of, widest
 from jetdvfs.profiles.lab.train.making import copy_bundle
 from jetdvfs.profiles.reference import reference_model, reference_network
@@ -58,6 +59,14 @@ def test_a_spread_is_that_of_the_boards_and_not_the_profiles_own_error(bundle: B
 
 def test_few_boards_have_no_spread(bundle: Bundle) -> None:
     assert fleet_of(bundle.cost, record(bundle, LEAST_BOARDS - 1, 0.1)) is None
+
+
+def test_power_of_a_network_whose_latency_was_not_measured_is_refused(bundle: Bundle) -> None:
+    whole = record(bundle, LEAST_BOARDS, 0.1)
+    timed = whole.tables["network_ms"]
+    without = replace(whole, tables={**whole.tables, "network_ms": timed.where((timed.what != 1) | (timed.node != 3))})
+    with pytest.raises(MeasurementError, match="squeezenet1_0: latency and power are not both measured"):
+        fleet_of(bundle.cost, without)
 
 
 def test_the_prior_of_corrections_is_at_least_the_spread() -> None:
