@@ -17,6 +17,8 @@ LEAST = 3
 _WRONG_FROM = 0.02
 HEAVIER_FROM = 1.1
 """Ratio of latencies from which a load is heavier."""
+SIGMAS = 2.0
+"""Standard deviations that a prediction's uncertainty explains; beyond, a load is lighter or heavier."""
 _BEFORE = 5
 _OF_LOAD = 0.5
 

@@ -19,7 +19,7 @@ from ...planning.limits import Limits
 from ...planning.plan import outlook, requirements
 from ...planning.targets import parse_target
 from ..credible_range import has
-from ..missed_targets import HEAVIER_FROM
+from ..missed_targets import HEAVIER_FROM, SIGMAS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +34,6 @@ CAUTION = 0.9
 """Least probability that a new plan keeps the target. Unpredicted programs use :data:`SAFE` if that leaves any."""
 # Risk of a trial as a multiple of the permitted share of late frames; least probability that it keeps the target.
 _RISK, _LEAST_HOPE = 4.0, 0.8
-# Standard deviations that uncertainty explains.
-_SIGMAS_EXPECTED = 2.0
 
 
 class BestPlanner(Struct, frozen=True):
@@ -134,4 +132,4 @@ def unforeseen(surface: Surface, configuration: FrequencyConfiguration, observed
     if expected is None:
         return 1.0
     factor, sigma = observed_ms / expected, float(surface.latency_sigma[surface.grid.index(configuration)])
-    return factor if factor > max(HEAVIER_FROM, exp(_SIGMAS_EXPECTED * sigma)) else 1.0
+    return factor if factor > max(HEAVIER_FROM, exp(SIGMAS * sigma)) else 1.0

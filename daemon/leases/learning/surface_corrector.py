@@ -17,7 +17,7 @@ from ....kernels.correction.pinning import TELLING, pinned
 from ....kernels.surface import Surface
 from ...planning.thermal_state import ThermalState, settled
 from ..credible_range import has
-from ..missed_targets import HEAVIER_FROM, doubted
+from ..missed_targets import HEAVIER_FROM, SIGMAS, doubted
 from .observation_store import ObservationStore, ProgramKey
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ else:
     from ....kernels.lazy import numpy as np
 
 _KEPT = 24
-# Standard deviations beyond which a load is lighter or heavier, and up to which the past alone corrects.
-_SIGMAS = 2.0
 
 _Seen = tuple["Observation", ...]
 _CorrectionKey = tuple[Surface, "ThermalState | None", "float | None", _Seen, _Seen, bool]
@@ -106,7 +104,7 @@ def within_uncertainty(surface: Surface, original: Surface) -> Surface:
 
 
 def _near(value: NDArray[np.float64], predicted: NDArray[np.float64], sigma: NDArray[np.float64]) -> NDArray[np.float64]:
-    factor = np.exp(_SIGMAS * sigma)
+    factor = np.exp(SIGMAS * sigma)
     return np.clip(value, predicted / factor, predicted * factor)
 
 
@@ -144,7 +142,7 @@ def of_this_load(
     factor = median(latency_ms / float(then.latency_ms[place]) for place, latency_ms in telling)
     unsure = max(float(then.latency_sigma[place]) for place, _ in telling)
     # Underestimating a load costs late frames.
-    if exp(-_SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
+    if exp(-SIGMAS * unsure) / HEAVIER_FROM <= factor <= HEAVIER_FROM:
         return tuple(before)
     return tuple(map(partial(longer, factor=factor), before))
 
