@@ -8,6 +8,7 @@ convolutions have 1x1 windows.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -32,7 +33,7 @@ _MOST_BATCH_DOUBLINGS = 6
 _MORE_DOUBLINGS = 2  # of kernels that mostly move data, which show large batches at little cost
 _PRODUCTS = ("matmul", "attention", "conv")
 _FLOATS = ("float32", "float16", "bfloat16")
-_TYPES = (0.5, 0.3, 0.2)
+_UP_TO = (0.5, 0.8)  # of a random number, for each type but the last
 _INTEGER_SHARE = 0.15
 _INTEGER_KINDS = ("conv2d", "matmul", "add", "relu")
 _ATTEMPTS = 100
@@ -82,6 +83,7 @@ class Variations:
         self._seen: dict[str, list[KernelInvocation]] = {}
         for launch in unique.values():
             self._seen.setdefault(launch.kind, []).append(launch)
+        self._fused = {kind: fused_of(kind) for kind in self._seen}
         self._work = _work_of(networks)
 
     def own(self, model: str) -> list[KernelInvocation]:
@@ -140,7 +142,7 @@ class Variations:
         if call is None:
             return None
         call = typed(call, self._type(like))
-        made = fused_of(like.kind)
+        made = self._fused[like.kind]
         if made and self._draw.fused and self._random.random() < self._draw.fused:
             call = fused(call, made[self._random.integers(len(made))])
         return call
@@ -167,7 +169,7 @@ class Variations:
             return self._draw.dtype
         if like.kind in _INTEGER_KINDS and self._random.random() < _INTEGER_SHARE:
             return "int8"
-        return str(self._random.choice(_FLOATS, p=_TYPES))
+        return _FLOATS[bisect_right(_UP_TO, self._random.random())]
 
 
 def _work_of(networks: Sequence[Network]) -> Mapping[Any, float]:
