@@ -67,6 +67,11 @@ class NetworkError(Struct, frozen=True):
             raise BundleError(f"recorded evaluation: {error}") from error
 
 
+def mean_error_percent(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float:
+    """Mean absolute percentage error."""
+    return float(np.abs(predicted / measured - 1).mean() * 100)
+
+
 def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
     high, at = predicted.quantile(0.95), measured.index
     latency = _errors(predicted.latency_ms.ravel()[at], high.latency_ms.ravel()[at], measured.latency_ms, measured.frames_ms)
@@ -94,10 +99,9 @@ def _errors(
     measured: NDArray[np.float64],
     singly: NDArray[np.float64] | None = None,
 ) -> tuple[float, float, float, float]:
-    error = predicted / measured - 1
-    percent, bias = np.abs(error).mean() * 100, error.mean() * 100
+    bias = (predicted / measured - 1).mean() * 100
     covered = ((measured[:, None] if singly is None else singly) <= high[:, None]).mean()
-    return float(percent), float(bias), float(covered), float(np.median(high / predicted))
+    return mean_error_percent(predicted, measured), float(bias), float(covered), float(np.median(high / predicted))
 
 
 def summary(errors: Sequence[NetworkError]) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.network import KernelInvocation
+from ...adapt.network_errors import mean_error_percent
 from ...board import load_board
 from ...twin.measured.mapping import TableMapping, load_mapping
 from ...twin.silicon.chip import Clocks
@@ -59,7 +60,7 @@ def again_s(kind: str, rows: Sequence[Mapping[str, str]], board: str) -> NDArray
 def _held_out(features: NDArray[np.float32], seconds: NDArray[np.float64], learn: Learn, seed: int) -> float:
     held = np.random.default_rng(seed).random(len(seconds)) < _HELD_OUT
     predict = learn(features[~held], seconds[~held])
-    return float(100.0 * np.mean(np.abs(predict(features[held]) / seconds[held] - 1.0)))
+    return mean_error_percent(predict(features[held]), seconds[held])
 
 
 def _features(call: KernelInvocation) -> tuple[float, ...]:

@@ -27,6 +27,7 @@ from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ...adapt.adapting import observations
 from ...adapt.measurements import Measurements
+from ...adapt.network_errors import mean_error_percent
 from ...board import load_board
 from ...bundle.bundle import Bundle, load_bundle
 from ...twin.silicon.silicon import Silicon
@@ -173,7 +174,7 @@ def on_new_boards(
                 for count in COUNTS:
                     now, key = correct(before, seen[:count]).surface if count else before, (name, kind, count)
                     pairs = (now.latency_ms, true.latency_ms), (now.power_mw, true.power_mw)
-                    errors.setdefault(key, []).append([100 * float(np.abs(a / b - 1).mean()) for a, b in pairs])
+                    errors.setdefault(key, []).append([mean_error_percent(*pair) for pair in pairs])
                     plans = zip(targets, plans_for(now, targets), strict=True)
                     trials.setdefault(key, []).extend(try_out(target, plan, true) for target, plan in plans)
     rows = []

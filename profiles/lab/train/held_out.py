@@ -19,6 +19,7 @@ from ....kernels.cost.model import kernel_costs, surface
 from ....kernels.kinds import ELEMENTWISE, served_by
 from ....kernels.network import Network
 from ...adapt.measurements import NETWORK_TABLES, Measurements
+from ...adapt.network_errors import mean_error_percent
 from ...errors import MeasurementError
 from ..measure.figures import kernel_times_ms
 from .assembly import AssemblyFold, board_cost, inside_networks, make_folds, train_all
@@ -118,7 +119,7 @@ def _kernel_errors(network: Network, cost: BoardCost, timed_ms: Mapping[Any, Map
         if own := timed_ms.get(kernel.signature):
             predicted = costs.gpu_ms[place].ravel()[list(own)].astype(np.float64)
             measured = np.array(list(own.values()))
-            error = float(np.abs(predicted / measured - 1).mean())
+            error = mean_error_percent(predicted, measured) / 100
             times = float(launches[place])
             parts.setdefault(kernel.kind, []).append((error, times * float(predicted.mean()), times * float(measured.mean())))
     whole_ms = sum(one[2] for own in parts.values() for one in own)
@@ -221,13 +222,13 @@ def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> 
     energy = None
     if len(power):
         used_mj = power.value * latency.value / 1e3
-        energy = _percent(played.energy_mj.ravel()[power.configuration], used_mj)
+        energy = mean_error_percent(played.energy_mj.ravel()[power.configuration], used_mj)
     return HeldOutNetwork(
         network.name,
         float(latency.value.mean()),
         float(predicted.mean()),
-        _percent(predicted, latency.value),
-        _percent(added.latency_ms.ravel()[latency.configuration], latency.value),
+        mean_error_percent(predicted, latency.value),
+        mean_error_percent(added.latency_ms.ravel()[latency.configuration], latency.value),
         energy,
         float(played.guessed_share.ravel()[latency.configuration].mean()),
         *_graph_percent(measurements, network, cost),
@@ -246,11 +247,7 @@ def _graph_percent(measurements: Measurements, network: Network, cost: BoardCost
         cost, host=cost.host.with_us({"graph": 0.0, handing("graph"): 0.0}), host_active_mw=np.zeros_like(cost.host_active_mw)
     )
     played = surface(network, hidden, execution="graph")
-    latency = _percent(played.latency_ms.ravel()[gpu.configuration], gpu.value)
+    latency = mean_error_percent(played.latency_ms.ravel()[gpu.configuration], gpu.value)
     if not len(power):
         return latency, None
-    return latency, _percent(played.energy_mj.ravel()[gpu.configuration], power.value * gpu.value / 1e3)
-
-
-def _percent(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float:
-    return float(np.abs(predicted / measured - 1).mean() * 100)
+    return latency, mean_error_percent(played.energy_mj.ravel()[gpu.configuration], power.value * gpu.value / 1e3)

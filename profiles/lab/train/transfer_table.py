@@ -26,6 +26,7 @@ from ....kernels.grid import FrequencyGrid
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ...adapt.adapting import observations
+from ...adapt.network_errors import mean_error_percent
 from ...adapt.prior import Prior, adapted, prior_of
 from ...board import load_board
 from ...bundle.bundle import Bundle
@@ -152,7 +153,7 @@ def transferred(
             own.append(_errors(correct(mine, seen).surface if seen else mine, true))
             if seen:
                 overlap.append(_errors(overlap_fit(device.grid, seen), true))
-            rates.append(_percent(two_rates(network, device.chip, device.grid, seen), true.latency_ms))
+            rates.append(mean_error_percent(two_rates(network, device.chip, device.grid, seen), true.latency_ms))
         own_ms, own_mw = map(float, np.mean(own, axis=0))
         rows.append(TransferRow(count, *_means(others), own_ms, own_mw, *_means(overlap), float(np.mean(rates))))
     progress(len(COUNTS) * len(networks), len(COUNTS) * len(networks), "done")
@@ -170,11 +171,7 @@ def _of_others(
 
 
 def _errors(predicted: Surface, true: Surface) -> tuple[float, float]:
-    return _percent(predicted.latency_ms, true.latency_ms), _percent(predicted.power_mw, true.power_mw)
-
-
-def _percent(predicted: NDArray[np.float64], true: NDArray[np.float64]) -> float:
-    return float(np.abs(predicted / true - 1).mean() * 100)
+    return mean_error_percent(predicted.latency_ms, true.latency_ms), mean_error_percent(predicted.power_mw, true.power_mw)
 
 
 def _means(errors: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .....kernels.cost.features import columns, feature_names
 from .....kernels.kinds import ELEMENTWISE, served_by
 from ....adapt.measurements import MeasurementRows, Measurements
+from ....adapt.network_errors import mean_error_percent
 from ....errors import ComparisonDataError, MeasurementError
 from ....twin.measured.mapping import load_mapping
 from ...measure.tables import import_table
@@ -136,7 +137,7 @@ def _pair(name: str, kind: str, record: Measurements, training: Measurements, op
     for seed in range(1, _AVERAGED.get(name, 1)):
         models.append(train_model(table.where(~held), key, replace(options, seed=options.seed + seed), models[0]))
     predicted = np.mean([ensemble_of(model).predict(table.features[held]) for model in models], axis=0, dtype=np.float64)
-    own = np.exp(predicted - table.label[held]) - 1
+    own = mean_error_percent(np.exp(predicted), np.exp(table.label[held]))
     times = record.tables["kernel_ms"]
     times = times.where(np.isin(times.what, kernels_of(record, kind)))
     sizes = np.array([_sizes(record, what) for what in times.what], np.float32)
@@ -145,8 +146,8 @@ def _pair(name: str, kind: str, record: Measurements, training: Measurements, op
     sizes = np.column_stack([sizes, others[:, np.ptp(others, axis=0) > 0]]).astype(np.float32)
     settings = (_PLAIN_ROUNDS, options.threads, options.seed)
     plain = trained(sizes[~held], times.value[~held], *settings, learning_rate=_PLAIN_RATE, depth=_PLAIN_DEPTH)
-    off = plain(sizes[held]) / times.value[held] - 1
-    return TableDevice(name, gpu, kind, len(table.label), _percent(off), _percent(own), GOALS.get((gpu, name)))
+    off = mean_error_percent(plain(sizes[held]), times.value[held])
+    return TableDevice(name, gpu, kind, len(table.label), off, own, GOALS.get((gpu, name)))
 
 
 def _of_products(table: Table, kind: str, gpu: str) -> Iterator[NDArray[np.float32]]:
@@ -179,7 +180,3 @@ def _sizes(record: Measurements, what: int) -> list[float]:
     for value in kernel.params.values():
         sizes += map(float, value) if isinstance(value, tuple) else [float(value or 0)]
     return sizes
-
-
-def _percent(errors: NDArray[np.float64]) -> float:
-    return float(np.abs(errors).mean() * 100)

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ....adapt.network_errors import mean_error_percent
 from ....errors import ComparisonDataError
 from ..agx_orin import LAYERS, MODES, MeasuredMode
 from ..fit import numbers, read_table
@@ -113,7 +114,8 @@ def _row(
     ratio = predicted_ms / measured_ms
     middle = np.array([np.median(ratio[modes == mode]) for mode in modes])
     percent, together, scatter = (
-        100 * float(np.abs(part - 1).mean()) for part in (ratio, predicted_ms.sum() / measured_ms.sum(), ratio / middle)
+        mean_error_percent(*pair)
+        for pair in ((predicted_ms, measured_ms), (predicted_ms.sum(), measured_ms.sum()), (ratio, middle))
     )
     return NetworkRow(name, batch, len(ratio), percent, together, scatter)
 

@@ -13,6 +13,7 @@ from .....kernels.cost.model import surface
 from .....kernels.execution import FrameOverhead
 from .....kernels.grid import FrequencyConfiguration
 from .....kernels.network import Network
+from ....adapt.network_errors import mean_error_percent
 from ....bundle.bundle import load_bundle
 from ..agx_orin import BOARD, MODES, MeasuredLayer, layers_of
 from .layers import NODE_MS
@@ -58,7 +59,7 @@ def _predicted_ms(cost: BoardCost, layer: MeasuredLayer) -> tuple[float, float]:
 
 def _errors(sums: Mapping[tuple[str, int, str, str], list[float]]) -> LayerErrors:
     measured, told, alone = np.array(list(sums.values())).T
-    percent, alone_percent = (100 * float(np.abs(one / measured - 1).mean()) for one in (told, alone))
+    percent, alone_percent = (mean_error_percent(one, measured) for one in (told, alone))
     return LayerErrors(percent, alone_percent, len(sums))
 
 
