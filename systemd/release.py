@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build a release from the last commit.
 
-    python systemd/release.py build FOLDER [PLACE...]   source archives, wheels, Debian packages, bill of materials, sums
+    python systemd/release.py build FOLDER [PLACE...]   source archives, wheels, Debian source and binary packages,
+                                                      bill of materials, sums
     python systemd/release.py check FOLDER [PLACE...]   build it again elsewhere; name the files that differ from FOLDER's
 
 Run by the Makefile, with Python of the environment of release-tools.txt. The wheels, and the Debian packages of this system,
@@ -179,6 +180,16 @@ def packages(release: Release, root: Path | None, built: Sequence[Path]) -> None
             sys.exit(f"{path.name}: its content depends on the architecture that builds it")
         shutil.copy(path, release.folder)
         print(path.name)
+    check_policy(release, made)
+
+
+def source_package(release: Release, archives: Sequence[Path]) -> None:
+    (archive,) = (path for path in archives if path.name.startswith("jetdvfs-"))
+    release.run("python", release.source / "systemd/source_package.py", archive, release.folder)
+    check_policy(release, sorted(release.folder.glob("*.dsc")))
+
+
+def check_policy(release: Release, made: Sequence[Path]) -> None:
     if shutil.which("lintian"):
         release.run("lintian", "--allow-root", "--fail-on", "error,warning", *made)
 
@@ -218,6 +229,7 @@ def build(folder: Path, places: Sequence[str]) -> list[str]:
         own = platform.machine()
         built = {own: wheels(release, None, archives, own)}
         packages(release, None, built[own])
+        source_package(release, archives)
         for place in places:
             if place == here():
                 continue

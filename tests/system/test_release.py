@@ -55,6 +55,7 @@ def test_a_release_has_archives_wheels_and_packages_of_every_distribution(releas
         assert f"{name}-{VERSION}.tar.gz" in names
         assert len(list(release.glob(f"{name}-{VERSION}-*.whl"))) == 1
         assert len(list(release.glob(f"{name.replace('_', '-')}_{VERSION}-1~*.deb"))) == 1
+    assert (release / f"jetdvfs_{VERSION}-1.dsc").exists()
     (core,) = release.glob("jetdvfs-*.whl")
     assert "-cp310-abi3-manylinux" in core.name
     say("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=release)
@@ -101,3 +102,9 @@ def test_the_source_archives_alone_build_what_installs_runs_and_passes_tests(rel
     words = ("twin", "try", "--", bin_ / "jetdvfs", "hold", "--config", "1190.4,675.75,1600", "--", bin_ / "jetdvfs", "status")
     assert "675.75" in say(bin_ / "jetdvfs", *words, cwd=tmp_path)
     say("make", "test", "TESTS=tests/test_architecture.py tests/test_packaging.py", "JOBS=2", cwd=sources[0])
+
+
+def test_the_source_package_builds_the_packages_of_this_system(release: Path, tmp_path: Path) -> None:
+    say("dpkg-source", "--extract", release / f"jetdvfs_{VERSION}-1.dsc", "source", cwd=tmp_path)
+    say("dpkg-buildpackage", "--build=binary", "--no-sign", cwd=tmp_path / "source")
+    assert {path.name for path in tmp_path.glob("*.deb")} == {path.name for path in release.glob("*.deb")}
