@@ -59,10 +59,10 @@ QUICK = CampaignSize(
 
 _RECIPES = {
     # Leaves of many kernels: how uneven a library's choices are is not to be learned from one.
-    "conv2d time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=2000, colsample_bytree=1.0, colsample_bynode=0.35),),
+    "conv2d time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1000, colsample_bytree=1.0, colsample_bynode=0.35),),
     "conv2d power": (Recipe(8, 0.1, min_child_weight=20.0, rounds=800, colsample_bytree=1.0, colsample_bynode=0.4),),
-    "matmul time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=2000),),
-    "attention time": (Recipe(8, 0.05, min_child_weight=20.0, rounds=600),),
+    "matmul time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=1000),),
+    "attention time": (Recipe(8, 0.1, min_child_weight=20.0, rounds=300),),
     "matmul power": (Recipe(8, 0.1, min_child_weight=20.0),),
     "": (Recipe(6, 0.1, min_child_weight=10.0),),
 }

@@ -24,6 +24,7 @@ from ..measure.varieties import kinds_of, spans_of, varieties_of
 from .kernel_models import TARGETS, Recipe, Table, TrainedKind, TrainingOptions, kernels_of, left_out_error, table_of
 
 _SHARE = 5
+_TREES, _RATE = 250, 0.2
 _LEAST_PER_DOUBLING = 0.05  # no measurement beyond the largest held-out kernels
 _NOTHING = ModelPair(0.0, 0.0)
 
@@ -47,7 +48,9 @@ def fit_region(
         if model is None:
             more.append((0.0, 0.0, 0.0, 0.0))
             continue
-        table, rows, numbers = _numbered(table_of(measurements, board, trained.kind, target, familiar))
+        table = table_of(measurements, board, trained.kind, target, familiar)
+        numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
+        table, rows = replace(table, kernel=number), table.features[first]
         measured = [own_kernels[number] for number in numbers]
         of_kind = [trained.kind if kernel.kind in fused else kernel.kind for kernel in measured]
         if not spans:  # every kernel is timed, not each one's power is measured
@@ -69,7 +72,14 @@ def fit_region(
 
 
 def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: NDArray[np.bool_]) -> NDArray[np.float64]:
-    return left_out_error(table, left_out[table.kernel], recipe, options) if left_out.any() else np.zeros(0)
+    return left_out_error(table, left_out[table.kernel], _coarser(recipe), options) if left_out.any() else np.zeros(0)
+
+
+def _coarser(recipe: Recipe) -> Recipe:
+    """Recipe of fewer trees: errors beyond the region are far larger than what they leave."""
+    if recipe.rounds <= _TREES:
+        return recipe
+    return replace(recipe, rounds=_TREES, learning_rate=max(recipe.learning_rate, _RATE))
 
 
 def _pair(found: Sequence[float | None]) -> ModelPair:
@@ -90,11 +100,6 @@ def _more_by_kind(
         errors, kinds = without(left_out), of_kernel[table.kernel][left_out[table.kernel]]
         squares += [float(np.mean(errors[kinds == kind] ** 2)) for kind in fold]
     return float(np.sqrt(max(float(np.mean(squares)) - inside**2, 0.0))) if squares else None
-
-
-def _numbered(table: Table) -> tuple[Table, NDArray[np.float32], NDArray[np.int64]]:
-    numbers, first, number = np.unique(table.kernel, return_index=True, return_inverse=True)
-    return replace(table, kernel=number), table.features[first], numbers
 
 
 def _enough(names: Sequence[str]) -> NDArray[np.str_]:
