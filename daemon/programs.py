@@ -163,8 +163,8 @@ class Programs:
             allowed = (await self._board.limits()).permits(surface.grid)
             wanted = {
                 "top": surface.grid.top,
-                "fastest": _lowest(surface, np.where(allowed, figures.latency_ms, np.inf)),
-                "frugal": _lowest(surface, np.where(allowed, figures.energy_mj, np.inf)),
+                "fastest": surface.grid.at(np.where(allowed, figures.latency_ms, np.inf).argmin()),
+                "frugal": surface.grid.at(np.where(allowed, figures.energy_mj, np.inf).argmin()),
             }
         predictions = {name: _prediction(surface, figures, configuration, fps) for name, configuration in wanted.items()}
         return {
@@ -259,8 +259,3 @@ def _prediction(
     if surface.temperature_c is not None:
         found["temperature_c"] = float(surface.temperature_c[index])
     return found
-
-
-def _lowest(surface: Surface, figure: Any) -> FrequencyConfiguration:
-    cpu, gpu, emc = np.unravel_index(int(np.argmin(figure)), surface.grid.shape)
-    return surface.grid.configuration((int(cpu), int(gpu), int(emc)))

@@ -10,7 +10,7 @@ import math
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -147,12 +147,16 @@ class FrequencyGrid(Struct, frozen=True):
         return cpu, gpu, emc
 
     def levels(self, axis: str) -> tuple[int, ...]:
-        levels: tuple[int, ...] = getattr(self, axis)
-        return levels
+        return tuple(getattr(self, axis))
 
     def configuration(self, index: Sequence[int]) -> FrequencyConfiguration:
         cpu, gpu, emc = index
         return FrequencyConfiguration(self.cpu_khz[cpu], self.gpu_hz[gpu], self.emc_hz[emc])
+
+    def at(self, cell: SupportsIndex) -> FrequencyConfiguration:
+        """Configuration of a flat index into a surface."""
+        rest, emc = divmod(int(cell), len(self.emc_hz))
+        return self.configuration((*divmod(rest, len(self.gpu_hz)), emc))
 
     def index(self, configuration: FrequencyConfiguration) -> tuple[int, int, int]:
         """Grid index of a configuration, or GridError with the nearest frequencies."""

@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from msgspec.structs import asdict
 
 from ...kernels.grid import FrequencyConfiguration, governed
@@ -97,8 +96,7 @@ def _remarkable(surface: Surface, powered: bool) -> Iterator[tuple[str, Predicti
         ("least power", surface.power_mw),
     )
     for name, figure in figures if powered else figures[:1]:
-        cpu, gpu, emc = np.unravel_index(int(figure.argmin()), surface.grid.shape)
-        yield name, surface.at(surface.grid.configuration((int(cpu), int(gpu), int(emc))))
+        yield name, surface.at(surface.grid.at(figure.argmin()))
 
 
 def _table(rows: list[tuple[str, Prediction]], powered: bool) -> str:

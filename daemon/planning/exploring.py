@@ -173,8 +173,7 @@ def _one_axis_apart(observed: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _at(surface: Surface, cell: int, reason: str, corrected: CorrectedSurface) -> ExplorationStep:
-    cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
-    return ExplorationStep(surface.grid.configuration((cpu, gpu, emc)), reason, True, corrected)
+    return ExplorationStep(surface.grid.at(cell), reason, True, corrected)
 
 
 def _top(permitted: NDArray[np.bool_]) -> tuple[int, int, int]:

@@ -196,14 +196,14 @@ class PlanRequest(Struct, frozen=True):
         affordable = permitted & limits.affords(power_mw)
         among = affordable if affordable.any() else permitted & (power_mw <= power_mw[permitted].min())
         over = np.max([getattr(figures, bound.figure) / bound.limit for bound in bounds] or [power_mw], axis=0)
-        index = np.unravel_index(int(np.argmin(np.where(among, over, np.inf))), over.shape)
-        configuration = self.surface.grid.configuration((int(index[0]), int(index[1]), int(index[2])))
+        cell = int(np.argmin(np.where(among, over, np.inf)))
+        configuration = self.surface.grid.at(cell)
         texts = (
-            f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure)[index]):.4g} {FIGURE_UNITS[bound.figure]}"
+            f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure).flat[cell]):.4g} {FIGURE_UNITS[bound.figure]}"
             for bound in bounds
         )
         within = f" within {limits.budget}" if limits.budget else ""
-        best = ", ".join(texts) or f"power {float(power_mw[index]) / 1e3:.4g} W"
+        best = ", ".join(texts) or f"power {float(power_mw.flat[cell]) / 1e3:.4g} W"
         unmet = f"no configuration is predicted to meet it{within}; the best attainable is {best} at {configuration}"
         return replace(self.at(configuration, limits, ClosestPlanner(self)), unmet=unmet)
 

@@ -417,8 +417,7 @@ class _Planner:
 
     def _too_dear(self) -> str:
         power_mw = np.where(self.permitted, self.expected.power_mw, np.inf)
-        cpu, gpu, emc = np.unravel_index(int(power_mw.argmin()), self.grid.shape)
-        least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        least = f"{power_mw.min() / 1e3:.4g} W at {self.grid.at(power_mw.argmin())}"
         return f"no configuration stays within {self.limits.budget}; the least is {least}"
 
     def _saving(self, choice: PlannedOption, top: PlannedOption) -> str:
@@ -433,8 +432,7 @@ class _Planner:
 
     def _unattainable(self, bound: TargetBound, among: NDArray[np.bool_]) -> str:
         figures = np.where(among, getattr(self.cautious, bound.figure), np.inf)
-        cpu, gpu, emc = np.unravel_index(int(figures.argmin()), self.grid.shape)
-        best = f"{bound.text(figures.min())} at {self.grid.configuration((int(cpu), int(gpu), int(emc)))}"
+        best = f"{bound.text(figures.min())} at {self.grid.at(figures.argmin())}"
         sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
         if self.fps and bound == self.requirements[-1]:
             need = f"{self.fps:g} frames per second need an inference within {bound.text(bound.limit)}{sure}"

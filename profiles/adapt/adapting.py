@@ -114,12 +114,7 @@ def observations(device: MeasuredDevice, measured: Sequence[NetworkMeasurement])
     for item in measured:
         assert item.energy_mj is not None  # refused above
         each = [
-            Observation(
-                grid.configuration([int(at) for at in np.unravel_index(index, grid.shape)]),
-                float(ms),
-                float(mj / ms * 1e3),
-                frames=_STEADY,
-            )
+            Observation(grid.at(index), float(ms), float(mj / ms * 1e3), frames=_STEADY)
             for index, ms, mj in zip(item.index, item.latency_ms, item.energy_mj, strict=True)
         ]
         found.append((item.network, each))

@@ -101,7 +101,7 @@ def least_ms(
     """Bound of n kernels plus a launch at m flat configuration indices, (n, m) in ms."""
     each, place = np.unique(configuration, return_inverse=True)
     grid = device.grid
-    mhz = np.array([grid.configuration(np.unravel_index(index, grid.shape)).mhz for index in each])[place]
+    mhz = np.array([grid.at(index).mhz for index in each])[place]
     return bound_at_ms(kernels, mhz[None, :, 1], mhz[None, :, 2], device.chip, _LAUNCH)
 
 
@@ -122,7 +122,7 @@ def _wrong(record: CampaignContext, device: MeasuredDevice, name: str, rows: Fig
         return
     for mask, expected in _verdicts(record, device, name, rows):
         for place in np.flatnonzero(mask):
-            clocks = device.grid.configuration(np.unravel_index(rows.configuration[place], device.grid.shape))
+            clocks = device.grid.at(rows.configuration[place])
             unit = name.rpartition("_")[2].replace("mw", "mW")
             of = _called(record, name, int(rows.what[place]))
             yield f"{name}{of} at {clocks}: {rows.value[place]:.6g} {unit}, expected {expected}"

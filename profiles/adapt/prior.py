@@ -59,7 +59,7 @@ def next_observation(
     for number, seen in enumerate(observed):
         if not seen and left[number].any():
             places = np.flatnonzero(left[number])
-            middle = _at(surfaces[number].grid, int(places[len(places) // 2]))
+            middle = surfaces[number].grid.at(places[len(places) // 2])
             return NextObservation(number, middle if tried[number] else offered.top, float("inf"))
     known = [number for number, seen in enumerate(observed) if seen]
     now = {number: correct(surfaces[number], observed[number]).surface for number in known}
@@ -68,7 +68,7 @@ def next_observation(
     for number in sorted(known, key=lambda number: -each[number]):
         if left[number].any():
             gain = information(surfaces[number], observed[number], left[number], wanted[number])
-            return NextObservation(number, _at(surfaces[number].grid, int(np.argmax(gain))), max(each.values()))
+            return NextObservation(number, surfaces[number].grid.at(np.argmax(gain)), max(each.values()))
     return None
 
 
@@ -95,10 +95,6 @@ def _left(surface: Surface, offered: FrequencyGrid, tried: Collection[FrequencyC
     for one in tried:
         left[grid.index(one)] = False
     return left
-
-
-def _at(grid: FrequencyGrid, flat: int) -> FrequencyConfiguration:
-    return grid.configuration([int(at) for at in np.unravel_index(flat, grid.shape)])
 
 
 Observed: TypeAlias = Sequence[tuple[Network, Sequence[Observation]]]

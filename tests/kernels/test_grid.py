@@ -87,3 +87,8 @@ def test_a_configuration_prints_in_mhz() -> None:
 )
 def test_a_frequency_is_told_in_mhz_without_exponents(level: int, text: str) -> None:
     assert mhz_text("gpu_hz", level) == text
+
+
+def test_a_flat_index_is_the_place_in_the_grids_order() -> None:
+    grid = FrequencyGrid((1, 2), (10, 20, 30), (5, 6))
+    assert [grid.at(cell) for cell in range(grid.size)] == list(grid)

@@ -56,9 +56,9 @@ class TopmostPlanner(Struct, frozen=True):
 
     def plan(self, limits: Limits) -> LeasePlan:
         request, found = self.request, BestPlanner(self.request).plan(limits)
-        place = tuple(map(int, np.argwhere(limits.permits(request.surface.grid))[-1]))
-        configuration = request.surface.grid.configuration(place)
-        affordable = limits.affords(request.plans.outlook(request.surface, request.fps, None).power_mw)[place]
+        cell = np.flatnonzero(limits.permits(request.surface.grid))[-1]
+        configuration = request.surface.grid.at(cell)
+        affordable = limits.affords(request.plans.outlook(request.surface, request.fps, None).power_mw).flat[cell]
         if not affordable or configuration == found.configuration:
             return found
         return replace(request.at(configuration, limits, self), firm=True)
@@ -110,8 +110,7 @@ def worth_trying(
     gain = 1 - float(hoped.ravel()[cell] / objective[surface.grid.index(held.configuration)])
     if gain < GAIN:
         return None
-    cpu, gpu, emc = (int(place) for place in np.unravel_index(cell, surface.grid.shape))
-    plan = request.at(surface.grid.configuration((cpu, gpu, emc)), limits, BestPlanner(request))
+    plan = request.at(surface.grid.at(cell), limits, BestPlanner(request))
     return plan, f"tried for ten frames, as it may gain {gain:.0%}"
 
 

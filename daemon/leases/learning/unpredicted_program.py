@@ -88,8 +88,7 @@ class UnpredictedProgram(Struct, frozen=True):
             drawn_mw = self.request.plans.outlook(known, self.request.fps, None).power_mw
             affordable = permitted & limits.affords(drawn_mw)
             if affordable.any():
-                index = np.unravel_index(int(np.where(affordable, known.latency_ms, np.inf).argmin()), grid.shape)
-                return grid.configuration((int(index[0]), int(index[1]), int(index[2])))
+                return grid.at(np.where(affordable, known.latency_ms, np.inf).argmin())
         caps = None if limits.power_mw is None else _within(self.modes, limits.power_mw)
         chosen = []
         for axis, places in zip(AXES, np.nonzero(permitted), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import KernelInvocation
 from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
@@ -46,10 +46,6 @@ def kernel_times_ms(record: Measurements) -> Mapping[Any, Mapping[int, float]]:
 
 def above(rails_mw: Mapping[str, Any], idle_mw: Mapping[str, Any], rails: Sequence[str]) -> NDArray[np.float64]:
     return np.asarray(sum(np.asarray(rails_mw[rail]) - idle_mw[rail] for rail in rails), np.float64)
-
-
-def configurations_at(grid: FrequencyGrid, flat: NDArray[np.int64]) -> list[FrequencyConfiguration]:
-    return [grid.configuration(np.unravel_index(index, grid.shape)) for index in flat]
 
 
 def kernel_power(

@@ -18,7 +18,7 @@ from ....kernels.network import Call, HostOp, KernelInvocation, Network
 from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...device import Device, MeasuredDevice
 from .campaign import Campaign, CampaignUnit
-from .figures import LEAST_BUSY, Tables, above, configurations_at, figure_rows, kernel_power
+from .figures import LEAST_BUSY, Tables, above, figure_rows, kernel_power
 from .meters.meter import GraphMeter, Meter
 from .meters.notes import CampaignNotes
 from .unit_store import UnitStore
@@ -144,7 +144,7 @@ def fixed_configurations(grid: FrequencyGrid) -> tuple[int, ...]:
 def fixed_network(board: MeasuredDevice, node: int, what: int, network: Network, observations: int, meter: Meter) -> Tables:
     """Observations of a network at each shared configuration, in turn."""
     flat = np.tile(np.array(fixed_configurations(board.grid), np.int64), observations)
-    configurations = configurations_at(board.grid, flat)
+    configurations = [board.grid.at(index) for index in flat]
     tables = {"fixed_network_ms": figure_rows(what, node, flat, meter.network_latency_ms(network, configurations))}
     if rails := board.energy_rails:
         measured = meter.network_rails_mw(network, configurations)
@@ -157,7 +157,7 @@ def fixed_kernels(
 ) -> Tables:
     fixed = np.array(fixed_configurations(board.grid), np.int64)
     index, flat = np.repeat(np.array(what, np.int64), len(fixed)), np.tile(fixed, len(what))
-    calls, configurations = [invocations[each] for each in index.tolist()], configurations_at(board.grid, flat)
+    calls, configurations = [invocations[each] for each in index.tolist()], [board.grid.at(index) for index in flat]
     tables = {"fixed_kernel_ms": figure_rows(index, node, flat, meter.kernel_times_ms(calls, configurations))}
     if board.energy_rails:
         tables["fixed_kernel_mw"] = kernel_power(board, node, index, flat, calls, configurations, meter)["kernel_mw"]
@@ -316,7 +316,7 @@ def _random_configurations(
 ) -> tuple[NDArray[np.int64], list[FrequencyConfiguration]]:
     grid = campaign.grid
     flat = rng.choice(grid.size, min(count, grid.size), replace=False)
-    configurations = configurations_at(grid, flat)
+    configurations = [grid.at(index) for index in flat]
     return (_flat(campaign.board.grid, configurations) if campaign.offered else flat), configurations
 
 

@@ -126,7 +126,7 @@ class BoardMeter:
             random = np.random.default_rng([self._seed, node, *network.name.encode()])
             grid = board.grid
             chosen = random.choice(grid.size, min(self._count, grid.size), replace=False)
-            configurations = [grid.configuration([int(at) for at in np.unravel_index(one, grid.shape)]) for one in chosen]
+            configurations = [grid.at(one) for one in chosen]
             meter = TwinMeter(silicon, int(random.integers(1 << 31)))
             latency_ms = meter.network_latency_ms(network, configurations)
             rails = meter.network_rails_mw(network, configurations)

@@ -283,7 +283,7 @@ def _plain(
     grid, kind = record.described.grid, record.invocations[of_kind[0]].kind
 
     def features(of: MeasurementRows) -> NDArray[np.float32]:
-        configurations = [grid.configuration(np.unravel_index(at, grid.shape)) for at in of.configuration]
+        configurations = [grid.at(cell) for cell in of.configuration]
         return plain_features(kind, [record.invocations[what] for what in of.what], configurations)
 
     labels = rows.value

@@ -225,7 +225,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
                 meter = engine_meter(manifest.board, node, seed + 4, compiled)
                 for network in known:
                     flat = random.choice(cost.grid.size, min(_STARTS, cost.grid.size), replace=False)
-                    at = [cost.grid.configuration(np.unravel_index(index, cost.grid.shape)) for index in flat]
+                    at = [cost.grid.at(index) for index in flat]
                     us = 1e3 * meter.host_time_ms(meter.silicon.prepared(network).calls, at)
                     launches = np.full(len(flat), len(listed(network, compiled).launches))
                     yield MeasurementRows(np.zeros(len(flat), np.int64), np.full(len(flat), node), flat, us), launches

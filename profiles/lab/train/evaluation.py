@@ -59,7 +59,7 @@ def measure_network(
 ) -> NetworkMeasurement:
     """Latency and energy of a network at distinct random configurations."""
     index = np.random.default_rng(seed).choice(grid.size, min(configurations, grid.size), replace=False)
-    chosen = [_configuration(grid, position) for position in index]
+    chosen = [grid.at(position) for position in index]
     latency_ms = np.asarray(meter.network_latency_ms(network, chosen), np.float64)
     measured = meter.network_rails_mw(network, chosen)
     power_mw = sum((np.asarray(measured[rail], np.float64) for rail in rails), np.zeros(len(index)))
@@ -77,7 +77,7 @@ class FrameMeter(Protocol):
 def with_frames(
     measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
 ) -> NetworkMeasurement:
-    chosen = [_configuration(grid, position) for position in measured.index]
+    chosen = [grid.at(position) for position in measured.index]
     return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))
 
 
@@ -125,7 +125,3 @@ def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
             f"the least; {high:.2f} times the prediction in the median"
         )
     return "\n".join(lines)
-
-
-def _configuration(grid: FrequencyGrid, index: int) -> FrequencyConfiguration:
-    return grid.configuration([int(position) for position in np.unravel_index(index, grid.shape)])
