@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import yaml
 from msgspec import Struct
 
 from ...board import BoardDescription, load_board
-from ...twin.measured.rows import read_lines
+from ...twin.measured.rows import as_number, read_lines
 
 _ROWS = 500
 _MOST_TEXTS = 20
@@ -24,6 +25,8 @@ _HZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _TIMES = {"s": "s", "sec": "s", "seconds": "s", "ms": "ms", "msec": "ms", "us": "us", "usec": "us", "ns": "ns", "nsec": "ns"}
 _TIME_WORDS = frozenset(["latency", "lat", "time", "duration", "elapsed", "runtime"])
 _RATES = frozenset(["fps", "qps", "ips", "tps", "throughput"])
+_PER_SECOND = re.compile(r"(/|(?<![a-z])per)[ _]?s(ec(onds?)?)?(?![a-z])", re.IGNORECASE)
+_OF_WORK = re.compile(r"[kmgt]?i?(b|bytes?|bits?|flops?|ops)", re.IGNORECASE)
 _POWERS = {"w": "W", "watt": "W", "watts": "W", "mw": "mW", "j": "J", "joule": "J", "joules": "J", "mj": "mJ"}
 _POWER_WORDS = frozenset(["power", "energy"])
 _TOTAL = ("vdd_in", "pom_5v_in", "sys5v", "total", "module", "board")
@@ -80,16 +83,15 @@ def _columns(path: Path) -> list[TableColumn]:
 
 
 def _column(name: str, cells: Sequence[str]) -> TableColumn:
-    numbers = []
-    for cell in filter(None, cells):
-        try:
-            numbers.append(float(cell.replace(",", "")))
-        except ValueError:
-            numbers = []
-            break
+    numbers = tuple(map(as_number, filter(None, cells)))
     spaced = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", name)
     texts = frozenset(islice(dict.fromkeys(cells), _MOST_TEXTS + 1))
-    return TableColumn(name, frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))), tuple(numbers), texts)
+    return TableColumn(
+        name,
+        frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))),
+        () if np.isnan(numbers).any() else numbers,
+        texts,
+    )
 
 
 def _clocks(
@@ -126,15 +128,26 @@ def _of_size(column: TableColumn, axis: str, board: BoardDescription | None) -> 
     return min(_HZ, key=lambda unit: abs(math.log(max(highest, 1e-9) * _HZ[unit] / top_hz)))
 
 
+def _is_rate(column: TableColumn) -> bool:
+    """Whether it counts inferences a second, not bytes or operations."""
+    return bool(column.words & _RATES or _PER_SECOND.search(column.name)) and not any(map(_OF_WORK.fullmatch, column.words))
+
+
+def _told(column: TableColumn) -> frozenset[str]:
+    return column.words - {"s", "sec", "second", "seconds"} if _PER_SECOND.search(column.name) else column.words
+
+
 def _figure(
     left: list[TableColumn], units: Mapping[str, str], words: frozenset[str], part: str, questions: list[str]
 ) -> Mapping[str, object]:
-    found = [one for one in left if one.numbers and (one.words & (units.keys() | words)) and not one.words & _SPREAD]
-    if not found and part == "time" and (rates := [one for one in left if one.numbers and one.words & _RATES]):
+    called = [one for one in left if _told(one) & (units.keys() | words) and not one.words & _SPREAD]
+    found = [one for one in called if one.numbers]
+    if not found and part == "time" and (rates := [one for one in left if one.numbers and _is_rate(one)]):
         left.remove(rates[0])
         return {"column": rates[0].name, "unit": "1/s"}
     if not found:
-        questions.append(f"{part}: no column is called so")
+        texts = [f"{one.name} is not a number in each row, such as {min(one.texts)!r:.60}" for one in called]
+        questions.append(f"{part}: {'; '.join(texts) or 'no column is called so'}")
         return {}
     chosen = [one for one in found if any(total in one.name.casefold() for total in _TOTAL)][:1] or found[:1]
     others = [one.name for one in found if one not in chosen]

@@ -24,6 +24,7 @@ _MW: Mapping[str, float] = {"W": 1e3, "mW": 1.0, "J": 1e3, "mJ": 1.0}  # energie
 _HZ: Mapping[str, float] = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _OF_TOOLS = ("==", "#")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d*)?")
 _UNIT_NAMES = {"nsecond": "ns", "usecond": "us", "msecond": "ms", "second": "s"}
 
 
@@ -114,14 +115,18 @@ def program_of(row: Row, network: NetworkColumns) -> tuple[str, int]:
 
 
 def number_of(row: Row, column: str) -> float:
-    written = row[column] or ""
-    try:
-        value = float(written.replace(",", ""))
-    except ValueError:
-        value = math.nan
+    value = as_number(row[column] or "")
     if not math.isfinite(value):
-        raise WrongNumber(column, written, "is no number")
+        raise WrongNumber(column, row[column], "is no number")
     return value
+
+
+def as_number(text: str) -> float:
+    """Number of a text, NaN if it is none; commas are between thousands."""
+    try:
+        return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
+    except ValueError:
+        return math.nan
 
 
 def positive(row: Row, column: str) -> float:
@@ -158,7 +163,7 @@ def read_lines(path: Path, columns: Set[str] = frozenset()) -> Iterator[tuple[in
                         yield words
 
             heading = next(words(), "")
-            separator = next((mark for mark in ",;\t" if mark in heading), ",")
+            separator = max(",;\t", key=heading.count)
             reader = csv.DictReader(chain((heading,), words()), delimiter=separator, skipinitialspace=True)
             reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             _check_columns(path, columns, reader.fieldnames)
@@ -216,7 +221,7 @@ class MergedRows:
     def take(self, key: Hashable, row: Row) -> None:
         if self._named is None:
             return
-        texts = {name: text for name, text in row.items() if name not in self._named and not _is_number(text)}
+        texts = {name: text for name, text in row.items() if name not in self._named and text and math.isnan(as_number(text))}
         for name, text in texts.items():
             known = self._texts.setdefault(name, set())
             if len(known) <= _MOST_TEXTS:
@@ -232,11 +237,3 @@ class MergedRows:
                 f"{path}: rows of one program at the same clocks differ in {', '.join(apart)}; name these columns in "
                 "network.workload, as clocks with values, or in only; or say rows: median to take them as repetitions"
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", ""))
-    except ValueError:
-        return not text
-    return True

@@ -77,6 +77,36 @@ def test_tables_are_read_as_spreadsheets_write_them(
     np.testing.assert_array_equal(other.latency_ms, table.latency_ms)
 
 
+def test_a_comma_in_a_heading_separates_nothing_where_semicolons_do(tmp_path: Path, table: MeasuredTable) -> None:
+    path, mapping = tmp_path / "camera.csv", tmp_path / "camera.yaml"
+    heading, *rows = (line.replace(",", ";") for line in path.read_text().splitlines())
+    path.write_text("\n".join((heading.replace("watts", '"power, all rails"'), *rows)))
+    mapping.write_text(mapping.read_text().replace("watts", '"power, all rails"'))
+    (other,) = load_tables(tmp_path, [mapping])
+    np.testing.assert_array_equal(other.power_mw, table.power_mw)
+
+
+def test_commas_stand_between_thousands(tmp_path: Path, table: MeasuredTable) -> None:
+    path, mapping = tmp_path / "camera.csv", tmp_path / "camera.yaml"
+    heading, *lines = path.read_text().splitlines()
+    rows = (line.split(",") for line in lines)
+    path.write_text(
+        "\n".join((heading.replace(",", "\t"), *("\t".join((*row[:-1], f"{1e3 * float(row[-1]):,}")) for row in rows)))
+    )
+    mapping.write_text(mapping.read_text().replace("unit: W", "unit: mW"))
+    (other,) = load_tables(tmp_path, [mapping])
+    np.testing.assert_allclose(other.power_mw, table.power_mw)
+
+
+@pytest.mark.parametrize("cell", ["3,5", "1234,5", "1,23,456", "3.5 W"])
+def test_other_commas_and_units_are_no_part_of_a_number(tmp_path: Path, table: MeasuredTable, cell: str) -> None:
+    path = tmp_path / "camera.csv"
+    heading, first, *rows = path.read_text().replace(",", "\t").splitlines()
+    path.write_text("\n".join((heading, "\t".join((*first.split("\t")[:-1], cell)), *rows)))
+    with pytest.raises(MeasurementError, match=f"line 2: watts is '{cell}', expected a positive number"):
+        load_tables(tmp_path, [tmp_path / "camera.yaml"])
+
+
 def test_frames_per_second_and_gigahertz_are_units(tmp_path: Path, table: MeasuredTable) -> None:
     rows = ["size,cpu,gpu,fps,watts"]
     for line in (tmp_path / "camera.csv").read_text().splitlines()[1:]:

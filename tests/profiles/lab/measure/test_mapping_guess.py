@@ -39,6 +39,10 @@ def test_a_guess_with_its_questions_answered_is_a_mapping(tmp_path: Path) -> Non
         ("cpu,lat ms", "2201600,5", "clocks", {"cpu_khz": {"column": "cpu", "unit": "kHz"}}),
         ("memGHz,lat ms", "3.2,5", "clocks", {"emc_hz": {"column": "memGHz", "unit": "GHz"}}),
         ("fps,power (mW)", "30,5000", "time", {"column": "fps", "unit": "1/s"}),
+        ("tok/s,ms start", "24,5", "time", {"column": "ms start", "unit": "ms"}),
+        ("tok/s,watts", "24,5", "time", {"column": "tok/s", "unit": "1/s"}),
+        ("images per second,W", "24,5", "time", {"column": "images per second", "unit": "1/s"}),
+        ("GB/s,inferences_per_sec", "24,5", "time", {"column": "inferences_per_sec", "unit": "1/s"}),
         ("fps,power (mW)", "30,5000", "power", {"column": "power (mW)", "unit": "mW"}),
         ("latency (s),latency std", "0.1,0.01", "time", {"column": "latency (s)", "unit": "s"}),
         ("VDD_GPU mW,VDD_IN mW,ms", "3,5,1", "power", {"column": "VDD_IN mW", "unit": "mW"}),
@@ -54,6 +58,11 @@ def test_columns_are_known_by_their_words_and_sizes(
 def test_columns_without_a_meaning_are_named(tmp_path: Path) -> None:
     text = guess(written(tmp_path, "gpu_mhz,ms,power_w,w_extra\n612,5,3,x\n")).text
     assert "# not used: w_extra\n" in text
+
+
+def test_figures_that_are_written_with_their_units_are_named(tmp_path: Path) -> None:
+    found = guess(written(tmp_path, "gpu_mhz,time per inference,GB/s\n612,12.1 ms,20\n306,0.02 s,11\n"))
+    assert "time: time per inference is not a number in each row, such as '0.02 s'" in found.questions
 
 
 def test_a_unit_that_nothing_tells_is_asked_for(tmp_path: Path) -> None:
