@@ -144,7 +144,8 @@ _Json: TypeAlias = Any  # of a command
 
 
 def _goal(measure: str, value: float, goal: float) -> AccuracyRow:
-    return AccuracyRow(measure, f"{goal:.1%}", f"{value:.1%}", value <= goal)
+    digits = 2 if goal < value < goal + 0.0005 else 1  # a figure that is missed is not shown as its goal
+    return AccuracyRow(measure, f"{goal:.1%}", f"{value:.{digits}%}", value <= goal)
 
 
 def _replays(runs: _Json) -> Iterator[AccuracyRow]:

@@ -62,3 +62,15 @@ def test_the_page_has_measure_goal_and_figure_and_names_absent_tables(data: Path
     text = page.read_text()
     assert "| nano, engine-half: latency, median | 15.0% |" in text and "not compared: the data lack its table" in text
     assert "Simulated: mean error" in text and "| agx-xavier-sim |" in text
+
+
+def test_a_figure_that_misses_its_goal_by_a_hair_is_not_shown_as_the_goal(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["compare", "engines", "--data", str(data), "--json"])
+    (predicted_ms,) = {one["predicted_ms"] for one in json.loads(capsys.readouterr().out)["engines"] if one["latency_ms"] == 15}
+    row = f"nano,squeezenet.pt,1x3x224x224,engine,{predicted_ms / 1.1502:.9f},"
+    (data / "published" / "engines.csv").write_text(f"{HEADING}\n{row}\n")
+    page = tmp_path / "accuracy.md"
+    main(["compare", "all", "--data", str(data), "--only", "engines", "--write", str(page)])
+    assert "| nano, engine: latency, median | 15.0% | 15.02% | missed |" in page.read_text()
