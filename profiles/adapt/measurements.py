@@ -8,6 +8,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -251,7 +252,7 @@ LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kerne
 _FORMAT = 1
 
 
-class Measurements(Struct, frozen=True):
+class Measurements(Struct, frozen=True, dict=True):
     """Values of one campaign.
 
     Attributes:
@@ -279,6 +280,19 @@ class Measurements(Struct, frozen=True):
     @property
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({int(node) for rows in self.tables.values() for node in np.unique(rows.node)}))
+
+    @cached_property
+    def numbers_by_kind(self) -> Mapping[str, Sequence[int]]:
+        """Positions of each kind's kernels in ``invocations``."""
+        found: dict[str, list[int]] = {}
+        for number, kernel in enumerate(self.invocations):
+            found.setdefault(kernel.kind, []).append(number)
+        return found
+
+    @cached_property
+    def work(self) -> NDArray[np.int64]:
+        """Operations and bytes of each kernel together."""
+        return np.array([kernel.flops + kernel.bytes for kernel in self.invocations], np.int64)
 
     @property
     def powered(self) -> bool:

@@ -190,13 +190,12 @@ def _least_mw(measurements: Measurements) -> float:
 def kernels_of(measurements: Measurements, kind: str, without: Collection[Any] = ()) -> list[int]:
     """Numbers of a kind's training kernels; ``Table.kernel`` indexes this list."""
     kinds = {kind, *served_by(kind), *(made.name for made in fused_of(kind))}
-    kernels = enumerate(measurements.invocations)
-    return [number for number, kernel in kernels if kernel.kind in kinds and kernel.signature not in without]
+    numbers = sorted(number for each in kinds for number in measurements.numbers_by_kind.get(each, ()))
+    return [number for number in numbers if measurements.invocations[number].signature not in without]
 
 
 def floor_of(measurements: Measurements, board: MeasuredDevice) -> LaunchFloor:
-    idle = [what for what, kernel in enumerate(measurements.invocations) if kernel.bytes + kernel.flops < _NEXT_TO_NOTHING]
-    rows = measurements.tables[TARGETS["time"]]
+    rows, idle = measurements.tables[TARGETS["time"]], np.flatnonzero(measurements.work < _NEXT_TO_NOTHING)
     rows = in_stream(measurements, board, rows.where(np.isin(rows.what, idle)))
     return fit_floor(clocks_mhz(rows.configuration, board.grid)[1], 1e3 * rows.value)
 
@@ -228,7 +227,7 @@ def residuals_of(
     kernels: Collection[Any],
     nodes: Collection[int],
 ) -> NDArray[np.float64]:
-    others = {kernel.signature for kernel in measurements.invocations} - set(kernels)
+    others = {measurements.invocations[number].signature for number in kernels_of(measurements, kind)} - set(kernels)
     try:
         table = table_of(measurements, board, kind, target, kernels, nodes, others)
     except MeasurementError:
@@ -245,16 +244,7 @@ def bounds_at_ms(
     floor: LaunchFloor,
 ) -> NDArray[np.float64]:
     """Roofline bound in ms, (n,), of ``invocations[of_row]``, each at its clocks in MHz."""
-    gpu_mhz, emc_mhz = clocks[1], clocks[2]
-    bound = np.empty(len(of_row))
-    order = np.argsort(of_row, kind="stable")
-    starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        mine = order[start:end]
-        bound[mine] = bound_at_ms([invocations[of_row[mine[0]]]], gpu_mhz[None, mine], emc_mhz[None, mine], board.chip, floor)[
-            0
-        ]
-    return bound
+    return bound_at_ms([invocations[number] for number in of_row], clocks[1], clocks[2], board.chip, floor)
 
 
 def train_kind(
