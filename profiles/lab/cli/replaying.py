@@ -38,6 +38,7 @@ from msgspec import to_builtins
 from ....daemon import arguments
 from ....daemon.cli.output import print_json
 from ....daemon.cli.pictures import announce_picture, picture_file
+from ....kernels.text import counted
 from ...bundle.bundle import load_bundle
 from ...errors import MeasurementError
 from ...twin.cli.arguments import add_perturbed
@@ -105,8 +106,8 @@ def lines(runs: Sequence[LoopResult]) -> list[str]:
     late = sum(sum(number > 3 for number in run.late) for run in runs)
     early = sum(len(run.late) for run in runs) - late
     found = [
-        f"  {len(runs)} targets on {len({(run.table, run.workload) for run in runs})} programs; missed on the way: "
-        f"{early} of the first three configurations, {late} later",
+        f"  {counted(len(runs), 'target')} on {counted(len({(run.table, run.workload) for run in runs}), 'program')}; "
+        f"missed on the way: {early} of the first three configurations, {late} later",
         f"  {'observed':<28}{'time':>15}{'power':>17}{'regret: median':>17}{'90%':>8}{'missed':>8}",
     ]
     for stop in runs[0].after:
