@@ -57,7 +57,7 @@ from ...kernels.execution import check_execution
 from ...kernels.graph import Module, PerformanceGraph, graph_of, modules_of
 from ...kernels.kinds import is_fused
 from ...kernels.network import KernelInvocation, Network
-from ...kernels.text import printable
+from ...kernels.text import counted, printable
 from .. import arguments
 from ..errors import UsageError
 from . import model_arguments as common
@@ -97,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
         print(printable(f"note: {network.name} launches no kernel: {why}"), file=sys.stderr)
     assumed = sum(bool(launch.params.get("assumed")) for launch in network.launches)
     if assumed:
-        counted = f"{assumed} copies are" if assumed > 1 else "1 copy is"
+        copies = f"{assumed} copies are" if assumed > 1 else "1 copy is"
         why = "the file does not say where its author calls contiguous(), as many do with tokens of a picture"
-        print(printable(f"note: {network.name}: {counted} assumed: {why}"), file=sys.stderr)
+        print(printable(f"note: {network.name}: {copies} assumed: {why}"), file=sys.stderr)
     network = common.compiled(network, args)
     if args.tree and network.runtime:
         raise UsageError(f"--tree: the launches of {network.runtime} do not say which modules they come from")
@@ -170,7 +170,8 @@ def _headline(network: Network, fused: bool) -> str:
     views = f", {network.runtime}" if network.runtime else views
     name = f"{printable(network.label)} ({', '.join(map(str, network.inputs))}){views}"
     return (
-        f"{name}: {len(network.launches)} launches of {distinct} distinct kernels, {hosts} host-only calls, "
+        f"{name}: {counted(len(network.launches), 'launch')} of {counted(distinct, 'distinct kernel')}, "
+        f"{counted(hosts, 'host-only call')}, "
         f"{output.amount(flops, 'FLOP')}, {output.amount(moved, 'B')}"
     )
 
@@ -257,7 +258,7 @@ def _graph(graph: PerformanceGraph) -> str:
     needed = ", ".join(f"{name} {output.amount(size, 'B')}" for name, size in parts)
     total = output.amount(memory.total_bytes, "B")
     return (
-        f"{len(graph.nodes)} nodes, {len(graph.edges)} edges; memory at least {total} ({needed})"
+        f"{counted(len(graph.nodes), 'node')}, {counted(len(graph.edges), 'edge')}; memory at least {total} ({needed})"
         f"\n{output.table(('written by', 'read by', 'tensor', 'bytes'), rows, text_columns=3)}"
     )
 

@@ -41,7 +41,7 @@ def sizes() -> list[Size]:
         Size("lines of daemon/", daemon, 26_610, 23_000),
         Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 16_890, 16_890),
         Size("modules that jetdvfsd loads", len(loaded), 132, 132),
-        Size("lines in all", sum(lines.values()), 86_480, 78_000),
+        Size("lines in all", sum(lines.values()), 86_490, 78_000),
     ]
 
 
