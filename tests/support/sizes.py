@@ -38,7 +38,7 @@ def sizes() -> list[Size]:
     loaded = resident()
     return [
         Size("lines installed on a robot", runtime, 54_380, 52_000),
-        Size("lines of daemon/", daemon, 26_610, 23_000),
+        Size("lines of daemon/", daemon, 26_620, 23_000),
         Size("lines that jetdvfsd loads", sum(lines[name] for name in loaded), 16_890, 16_890),
         Size("modules that jetdvfsd loads", len(loaded), 132, 132),
         Size("lines in all", sum(lines.values()), 86_490, 78_000),
