@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ ROOTS = Path(os.environ.get("JETDVFS_ROOTS") or ROOT / "build" / "roots")
 # What a board has before jetdvfs comes to it.
 _PACKAGES = ("systemd", "systemd-sysv", "dbus", "sudo", "python3")
 # A board's files in place of the container's own, but for those that systemd works with.
-_PUT_BOARD_IN_PLACE = """\
+PUT_BOARD_IN_PLACE = """\
 mkdir /run/sys-{0} && mount -t tmpfs sys /run/sys-{0}
 for name in $(ls /{0}/sys); do mkdir /run/sys-{0}/$name && mount --rbind /{0}/sys/$name /run/sys-{0}/$name; done
 mkdir -p /run/sys-{0}/fs/cgroup && mount --rbind /sys/fs/cgroup /run/sys-{0}/fs/cgroup
@@ -31,23 +32,15 @@ STATES = {"emc-locked": ("orin-nano-8gb", "7"), "late-gpu": ("orin-nano-8gb", "7
 """Further boards that a machine may stand on, by the state that they are in: their names, and their JetPack."""
 
 
-class Machine:
-    """A booted machine, and the simulated board it stands on."""
+class System(ABC):
+    """A booted system with the service, and its simulated board."""
 
-    def __init__(self, leader: int, board: Path, suite: str) -> None:
-        self.suite = suite
-        self._leader, self._board = leader, board
+    def __init__(self, board: Path) -> None:
+        self._board = board
 
-    def command(self, words: str, user: str) -> list[str]:
-        """What runs a shell's command line inside, after a login of this user's own."""
-        inside = ["nsenter", f"--target={self._leader}", *(f"--{space}" for space in ("mount", "uts", "ipc", "net", "pid"))]
-        clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
-        return [*inside, "--cgroup", "--", *clean, "runuser", "--login", user, "--command", words]
-
+    @abstractmethod
     def run(self, words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(words, user), capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
-        )
+        """Run a shell's command line as this user."""
 
     def say(self, words: str, user: str = "root") -> str:
         """What a command that must succeed prints."""
@@ -72,10 +65,29 @@ class Machine:
         files += [f"{GPU}/governor", f"{GPU}/min_freq", f"{GPU}/max_freq", f"{EMC}/mrq_rate_locked", f"{EMC}/rate"]
         return {path: (self._board / path).read_text().strip() for path in files}
 
+
+class Machine(System):
+    """A container."""
+
+    def __init__(self, leader: int, board: Path, suite: str) -> None:
+        super().__init__(board)
+        self.suite, self._leader = suite, leader
+
+    def command(self, words: str, user: str) -> list[str]:
+        """What runs a shell's command line inside, after a login of this user's own."""
+        inside = ["nsenter", f"--target={self._leader}", *(f"--{space}" for space in ("mount", "uts", "ipc", "net", "pid"))]
+        clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
+        return [*inside, "--cgroup", "--", *clean, "runuser", "--login", user, "--command", words]
+
+    def run(self, words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(words, user), capture_output=True, text=True, check=False, timeout=600, stdin=subprocess.DEVNULL
+        )
+
     @contextlib.contextmanager
     def standing_on(self, state: str) -> Iterator[Path]:
         """The machine with one of the further boards under it, and the service started anew; the board's files."""
-        self.say(f"systemctl stop jetdvfsd\n{_PUT_BOARD_IN_PLACE.format(state)}systemctl start jetdvfsd")
+        self.say(f"systemctl stop jetdvfsd\n{PUT_BOARD_IN_PLACE.format(state)}systemctl start jetdvfsd")
         try:
             yield self._board.with_name(state)
         finally:
@@ -96,11 +108,11 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
     root = ROOTS / f"{suite}-systemd"
     subprocess.run([DEBIAN, "make", suite, root, *_PACKAGES], check=True, timeout=1200)
     with contextlib.ExitStack() as stack:
-        board = stack.enter_context(_served_board(folder / "board"))
+        board = stack.enter_context(board_process(folder / "board"))
         options = [f"--bind={board}:/board"]
         for state, (name, jetpack) in STATES.items():
             words = ("--board", name, "--jetpack", jetpack, "--state", state)
-            options.append(f"--bind={stack.enter_context(_served_board(folder / state, *words))}:/{state}")
+            options.append(f"--bind={stack.enter_context(board_process(folder / state, *words))}:/{state}")
         # Of its own session, so that an interrupt from a terminal reaches only the tests, which end it.
         boot = stack.enter_context(
             subprocess.Popen([DEBIAN, "boot", root, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -111,13 +123,13 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         assert leader, f"it does not boot, see {root}.console"
         machine = Machine(int(leader), board, suite)
         assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
-        machine.say(_PUT_BOARD_IN_PLACE.format("board"))
+        machine.say(PUT_BOARD_IN_PLACE.format("board"))
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
         yield machine
 
 
 @contextlib.contextmanager
-def _served_board(mount: Path, *words: str) -> Iterator[Path]:
+def board_process(mount: Path, *words: str) -> Iterator[Path]:
     """A simulated board's files, served by a process of its own."""
     command = [sys.executable, "-m", "jetdvfs.daemon.cli", "twin", "serve", "--mount", str(mount), "--json", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as serving:
