@@ -7,6 +7,7 @@
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
+# make test-system-aarch64  (root) the package on Debian's kernel for arm64 in QEMU: confinement, leases
 # make deb    a package for this Debian or Ubuntu, in dist/
 # make test-release  (root) build a release twice, and from its source archives alone
 # make release  (root for other systems than this) wheels, source archives, Debian packages for PLACES, a bill of materials and sums of the last commit, in dist/release; KEY=a key of gpg that signs
@@ -51,7 +52,7 @@ QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 # The programs that tests start, hundreds of them, would each compile all they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-release test-aarch64 bench lint docs deb release release-check install uninstall clean
+.PHONY: demo test test-slow test-tools soak fuzz profiles zoo zoo-judge zoo-wheels test-oldest test-roots test-jtop test-system test-system-aarch64 test-release test-aarch64 bench lint docs deb release release-check install uninstall clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/jetdvfs twin demo --out $(OUT)
@@ -120,7 +121,11 @@ bench: $(VENV)/.test
 
 test-system: $(VENV)/.test
 	@tests/system/debian.sh check
-	$(BIN)/python -m pytest -m 'system and not release' tests/system
+	$(BIN)/python -m pytest -m 'system and not release and not emulated' tests/system
+
+test-system-aarch64: $(VENV)/.test
+	@$(BIN)/python -m jetdvfs.tests.system.image check
+	$(BIN)/python -m pytest -m emulated tests/system
 
 test-release: $(VENV)/.test
 	$(BIN)/python -m pytest -m release tests/system
