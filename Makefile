@@ -7,7 +7,7 @@
 # make soak   (root) SEEDS=2000 seeded scenarios against the real daemon, from SEED=0 on; CYCLES=10000 leases; HOURS=24 of a virtual day; programs while all about them changes
 # make fuzz   (root) MINUTES=60 of messages to the daemon that nobody should send, from SEED=0 on
 # make test-system  (root) install the service as README says on Debian 12 and 13 with a real systemd, and try it
-# make test-system-aarch64  (root) the package on Debian's kernel for arm64 in QEMU: confinement, leases
+# make test-system-aarch64  (root) the package on Debian's kernel for arm64 in QEMU: confinement, leases, power cuts
 # make deb    a package for this Debian or Ubuntu, in dist/
 # make test-release  (root) build a release twice, and from its source archives alone
 # make release  (root for other systems than this) wheels, source archives, Debian packages for PLACES, a bill of materials and sums of the last commit, in dist/release; KEY=a key of gpg that signs

@@ -49,9 +49,18 @@ class Guest(System):
 
 
 @contextmanager
-def booted(image: Image, folder: Path) -> Iterator[Guest]:
-    """A guest with this image, whose disk it changes. ``folder``, which must be new, gets its socket and console."""
+def booted(image: Image, folder: Path, writes: Path | None = None) -> Iterator[Guest]:
+    """A guest with this image, whose disk it changes.
+
+    Args:
+        folder: new folder for the guest's socket and console.
+        writes: file for the log of the disk's writes, for :mod:`.cut_disk`.
+    """
     folder.mkdir()
+    disk = f"driver=file,filename={image.disk},cache.no-flush=on"
+    if writes is not None:
+        writes.touch()
+        disk = f"driver=blklogwrites,log.driver=file,log.filename={writes},file.{disk.replace(',', ',file.')}"
     with board_process(folder / "board") as board, socket.create_server(str(folder / "port"), family=socket.AF_UNIX) as server:
         server.settimeout(PATIENCE_S)
         options = {
@@ -65,7 +74,7 @@ def booted(image: Image, folder: Path) -> Iterator[Guest]:
             "serial": f"file:{folder / 'console'}",
             "chardev": f"socket,id=tests,path={folder / 'port'}",
             "fsdev": f"local,id=board,path={board},security_model=none",
-            "blockdev": f"driver=file,filename={image.disk},cache.no-flush=on,node-name=disk",
+            "blockdev": f"{disk},node-name=disk",
         }
         devices = (
             "virtio-blk-pci,drive=disk",
