@@ -158,7 +158,7 @@ def _install(root: Path) -> None:
 
 
 def _digest() -> str:
-    """Digest of all that the image is made of."""
+    """Digest of the sources of the image."""
     files = [path for name in _SOURCES for path in (ROOT / name).rglob("*") if path.is_file()]
     files += [ROOT / name for name in ("__init__.py", "setup.cfg", "setup.py", "Makefile", "CHANGELOG.md")]
     files += [Path(__file__).with_name(name) for name in ("image.py", "initramfs.py", "machine.py", "guest_agent.py")]

@@ -74,7 +74,7 @@ class Machine(System):
         self.suite, self._leader = suite, leader
 
     def command(self, words: str, user: str) -> list[str]:
-        """What runs a shell's command line inside, after a login of this user's own."""
+        """Command that runs a shell inside, after a login of this user."""
         inside = ["nsenter", f"--target={self._leader}", *(f"--{space}" for space in ("mount", "uts", "ipc", "net", "pid"))]
         clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
         return [*inside, "--cgroup", "--", *clean, "runuser", "--login", user, "--command", words]

@@ -129,7 +129,7 @@ def _of_size(column: TableColumn, axis: str, board: BoardDescription | None) -> 
 
 
 def _is_rate(column: TableColumn) -> bool:
-    """Whether it counts inferences a second, not bytes or operations."""
+    """True for inferences a second, not for bytes or operations."""
     return bool(column.words & _RATES or _PER_SECOND.search(column.name)) and not any(map(_OF_WORK.fullmatch, column.words))
 
 

@@ -76,7 +76,7 @@ def _without(table: Table, recipe: Recipe, options: TrainingOptions, left_out: N
 
 
 def _coarser(recipe: Recipe) -> Recipe:
-    """Recipe of fewer trees: errors beyond the region are far larger than what they leave."""
+    """Recipe of fewer trees: errors beyond the region are far larger than theirs."""
     if recipe.rounds <= _TREES:
         return recipe
     return replace(recipe, rounds=_TREES, learning_rate=max(recipe.learning_rate, _RATE))

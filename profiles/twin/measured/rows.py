@@ -122,7 +122,7 @@ def number_of(row: Row, column: str) -> float:
 
 
 def as_number(text: str) -> float:
-    """Number of a text, NaN if it is none; commas are between thousands."""
+    """Number of a text, or NaN; commas are between thousands."""
     try:
         return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
     except ValueError:
