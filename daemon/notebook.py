@@ -91,7 +91,7 @@ def load_profile(name_or_dir: str | os.PathLike[str]) -> BoardProfile:
         >>> profile
         <profile agx-xavier-sim: simulated agx-xavier, 3654 configurations, models of 20 kernel kinds>
         >>> profile.surface(jetdvfs.decompose("model.pt", "1x3x224x224")).plan("latency_ms=20")
-        <plan for latency_ms=20: CPU 345.6 MHz, GPU 675.75 MHz, EMC 665.6 MHz, 14.53 ms, 6.094 W, 88.56 mJ>
+        <plan for latency_ms=20: CPU 268.8 MHz, GPU 675.75 MHz, EMC 800.0 MHz, 14.05 ms, 6.073 W, 85.35 mJ>
     """
     bundle = load_bundle(name_or_dir)
     if not bundle.manifest.rails:

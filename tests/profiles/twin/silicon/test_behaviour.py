@@ -151,9 +151,10 @@ def test_convolutions_of_other_dimensions_do_their_work() -> None:
         "conv3d", "", ((1, 64, 16, 56, 56),), (1, 64, 16, 56, 56), "float32",
         {"weight": (64, 64, 3, 3, 3), "bias": False, **steps, "groups": 1},
     )  # fmt: skip
-    for call, operations in ((one, 256 * 256 * 3 * 4096), (three, 64 * 64 * 27 * 16 * 56 * 56)):
+    # Slices of 3x3 windows may use Winograd's algorithm, with at least a quarter of the multiplications.
+    for call, operations, saved in ((one, 256 * 256 * 3 * 4096, 1), (three, 64 * 64 * 27 * 16 * 56 * 56, 4)):
         peak = 512 * 1.377e9
-        assert operations / peak < silicon.kernels([call], clocks).seconds[0, 0] < 10 * operations / peak
+        assert operations / saved / peak < silicon.kernels([call], clocks).seconds[0, 0] < 10 * operations / peak
 
 
 @pytest.mark.parametrize("board", OWN_CHIPS)
