@@ -62,7 +62,10 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     destination = install_folder() if destination is None else destination
     target = destination
     try:
+        new = [folder for folder in (destination, *destination.parents) if not folder.exists()]
         destination.mkdir(parents=True, exist_ok=True)
+        for folder in new:
+            sync(folder.parent)
         with tempfile.TemporaryDirectory(dir=destination, prefix=".install-") as scratch:
             fresh, old = Path(scratch) / "new", Path(scratch) / "old"
             target = destination / _checked_copy(source, contents, fresh, cache_dir).manifest.name

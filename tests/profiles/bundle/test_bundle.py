@@ -283,12 +283,12 @@ def test_an_installed_bundle_is_found_by_name_and_replaced_as_a_whole(tmp_path: 
 
 
 def test_an_installed_bundle_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, synced = tmp_path / "bundles", []
+    folder, synced = tmp_path / "jetdvfs" / "bundles", []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_ino, (folder / "mine").exists())))
     make_bundle(tmp_path / "mine")
     synced.clear()
     installed = install_bundle(tmp_path / "mine", folder, cache_dir=tmp_path / "cache")
-    before = {path.stat().st_ino for path in (installed, *installed.iterdir())}
+    before = {path.stat().st_ino for path in (installed, *installed.iterdir(), *folder.parents[:2])}
     assert set(synced) >= {*((each, False) for each in before), (folder.stat().st_ino, True)}
 
 
