@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import yaml
 from msgspec import Struct
 
 from ...board import BoardDescription, load_board
-from ...twin.measured.rows import as_number, read_lines
+from ...twin.measured.rows import as_number, is_text, read_lines
 
 _ROWS = 500
 _MOST_TEXTS = 20
@@ -83,15 +82,10 @@ def _columns(path: Path) -> list[TableColumn]:
 
 
 def _column(name: str, cells: Sequence[str]) -> TableColumn:
-    numbers = tuple(map(as_number, filter(None, cells)))
+    numbers = () if any(map(is_text, cells)) else tuple(n for n in map(as_number, cells) if not math.isnan(n))
     spaced = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", name)
     texts = frozenset(islice(dict.fromkeys(cells), _MOST_TEXTS + 1))
-    return TableColumn(
-        name,
-        frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))),
-        () if np.isnan(numbers).any() else numbers,
-        texts,
-    )
+    return TableColumn(name, frozenset(filter(None, re.split(r"[^a-z0-9]+", spaced.casefold()))), numbers, texts)
 
 
 def _clocks(

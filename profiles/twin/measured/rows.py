@@ -129,6 +129,11 @@ def as_number(text: str) -> float:
         return math.nan
 
 
+def is_text(text: str) -> bool:
+    """True for a cell that is no number; an empty one, also as pandas writes it, is no text."""
+    return text.casefold() not in ("", "nan") and math.isnan(as_number(text))
+
+
 def positive(row: Row, column: str) -> float:
     value = number_of(row, column)
     if value <= 0:
@@ -221,7 +226,7 @@ class MergedRows:
     def take(self, key: Hashable, row: Row) -> None:
         if self._named is None:
             return
-        texts = {name: text for name, text in row.items() if name not in self._named and text and math.isnan(as_number(text))}
+        texts = {name: text for name, text in row.items() if name not in self._named and is_text(text)}
         for name, text in texts.items():
             known = self._texts.setdefault(name, set())
             if len(known) <= _MOST_TEXTS:

@@ -40,6 +40,7 @@ def test_a_guess_with_its_questions_answered_is_a_mapping(tmp_path: Path) -> Non
         ("memGHz,lat ms", "3.2,5", "clocks", {"emc_hz": {"column": "memGHz", "unit": "GHz"}}),
         ("fps,power (mW)", "30,5000", "time", {"column": "fps", "unit": "1/s"}),
         ("tok/s,ms start", "24,5", "time", {"column": "ms start", "unit": "ms"}),
+        ("lat ms,watts", "nan,5\n24,5", "time", {"column": "lat ms", "unit": "ms"}),
         ("tok/s,watts", "24,5", "time", {"column": "tok/s", "unit": "1/s"}),
         ("images per second,W", "24,5", "time", {"column": "images per second", "unit": "1/s"}),
         ("GB/s,inferences_per_sec", "24,5", "time", {"column": "inferences_per_sec", "unit": "1/s"}),
