@@ -224,13 +224,13 @@ def mistakes(raw: Any, kind: Any, at: Place = ()) -> Iterator[DocumentError]:
 
 def _own_mistakes(raw: Any, kind: Any, at: Place, refusal: msgspec.ValidationError) -> Iterator[DocumentError]:
     found = []
-    if isinstance(raw, Mapping) and is_record(_plain(kind)):
+    record = _plain(kind)
+    if isinstance(raw, Mapping) and is_record(record):
+        known = _members(record)
         for name in raw:
-            if not isinstance(name, str):
-                found.append(
-                    DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(_members(_plain(kind)))}", at)
-                )
-        for name, hint in _required(_plain(kind)):
+            if not isinstance(name, str) or (record.__struct_config__.forbid_unknown_fields and name not in known):
+                found.append(DocumentError(f"{name!r:.60} is not a member's name; valid: {', '.join(known)}", at))
+        for name, hint in _required(record):
             if name not in raw:
                 found.append(DocumentError(f"missing; expected {expected(hint)}", (*at, name)))
     if found:

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from ...kernels.cost.engines import SORTS
 from ...profiles.bundle.bundle import bundle_bytes, read_manifest
 from ...profiles.bundle.finding import bundle_folders, find_bundles, resolve_bundle
 from ...profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
@@ -206,7 +207,7 @@ def _engines(manifest: Manifest) -> str:
     if entry is None:
         return "not measured: start and kernel times of engines are guessed"
     times = "; ".join(
-        f"{dtype} " + ", ".join(f"{name} {getattr(rates, name):.2f}" for name in ("windows", "products", "others", "floor"))
+        f"{dtype} " + ", ".join(f"{name} {getattr(rates, name):.2f}" for name in ("floor", *SORTS))
         for dtype, rates in entry.rates.items()
     )
     return (

@@ -84,7 +84,7 @@ def least_latency_ms(
     rates = chip.flops_per_gpu_cycle
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
     total = np.zeros(np.broadcast_shapes(gpu.shape, emc.shape))
-    activations = [min(_activation_bytes(call), call.bytes) for call in invocations]
+    activations = [activation_bytes(call) for call in invocations]
     weights = [call.bytes - moved for call, moved in zip(invocations, activations, strict=True)]
     loaded = max(sum(weights) - CACHED_BYTES, 0) / max(sum(weights), 1)
     for call, count, moved, weight in zip(invocations, launches, activations, weights, strict=True):
@@ -97,8 +97,9 @@ def least_latency_ms(
     return total
 
 
-def _activation_bytes(call: KernelInvocation) -> int:
-    return tensor_bytes(sum(numel(shape) for shape in (*call.inputs, call.output)), call.dtype)
+def activation_bytes(call: KernelInvocation) -> int:
+    """Bytes of inputs and output among ``call.bytes``; the rest are weights."""
+    return min(tensor_bytes(sum(numel(shape) for shape in (*call.inputs, call.output)), call.dtype), call.bytes)
 
 
 def _may_be_winograd(call: KernelInvocation) -> bool:

@@ -38,6 +38,8 @@ _OF_RECORD = {
     "graph_percent": ("GPU time of a CUDA graph", 0.08),
     "graph_energy_percent": ("energy of a CUDA graph's replay", 0.10),
 }
+_OURS = ("rates", "rates and launches (ours)")
+_OF_NETWORKS = {"in distribution": {"latency_ms": 5.0, "peak_mib": 3.0}, "unseen family": {"latency_ms": 7.0, "peak_mib": 2.5}}
 _KINDS = 12  # that bring the largest errors
 _FLEETS = "the fleet's"
 _OF_FLEET = {
@@ -78,6 +80,12 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument(
         "--fleet", type=arguments.named_file, metavar="FILE", help="stored output of 'jetdvfs-lab compare fleet --json'"
     )
+    sub.add_argument(
+        "--networks",
+        type=arguments.named_file,
+        metavar="FILE",
+        help="stored output of 'jetdvfs-lab evaluate --networks --json'",
+    )
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
 
 
@@ -111,6 +119,7 @@ def everything(args: argparse.Namespace) -> int:
     subjects = {part: ["--data", str(args.data)] for part in _PARTS}
     subjects |= {"record": [] if args.record is None else [str(args.record)]}
     subjects |= {"fleet": [] if args.fleet is None else ["--stored", str(args.fleet)]}
+    subjects |= {"networks": [] if args.networks is None else ["--networks", str(args.networks)]}
     for name in args.only or [part for part, subject in subjects.items() if subject]:
         print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
         if not subjects[name]:
@@ -238,6 +247,17 @@ def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
             yield AccuracyRow(f"{reached} {last['observations']}", "", str(least[0]) if least else f"more than {counts[-2:]}")
 
 
+def _networks(found: _Json) -> Iterator[AccuracyRow]:
+    scores = found["scores"]
+    for split, method in dict.fromkeys((one["split"], one["method"]) for one in scores):
+        own = [one for one in scores if (one["split"], one["method"]) == (split, method)]
+        now = ", ".join(f"{one['metric']} {one['mape']:.1f}%" for one in own)
+        goals = _OF_NETWORKS.get(split, {}) if method in _OURS else {}
+        goal = ", ".join(f"{limit:.1f}%" for limit in goals.values())
+        met = all(one["mape"] <= goals[one["metric"]] for one in own) if goals else None
+        yield AccuracyRow(f"{split}, {own[0]['networks']} learnt, {own[0]['tested']} left out: {method}", goal, now, met)
+
+
 def _silicon(found: _Json) -> Iterator[AccuracyRow]:
     for board in found["boards"]:
         for fit in board["fits"]:
@@ -256,19 +276,20 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
     "layers": (("compare", "layers"), _layers),
     "kernels": (("compare", "kernels"), _kernels),
     "record": (("cross-validate", "--groups", "10"), _record),
+    "networks": (("evaluate",), _networks),
     "silicon": (("silicon", "comparison"), _silicon),
     "fleet": (("compare", "fleet"), fleet_rows),
 }
 
 
 _SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
-_SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE"}
+_SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE", "networks": "--networks FILE"}
 
 
 def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
     yield "# Accuracy\n"
     how = f"on {date.today().isoformat()}, version {__version__}"
-    stored = {"record": "h200.npz", "fleet": "fleet.json"}
+    stored = {"record": "h200.npz", "fleet": "fleet.json", "networks": "h200_networks.json"}
     more = "".join(f" --{name} tests/fixtures/records/{file}" for name, file in stored.items() if name in found)
     yield f"Written by `jetdvfs-lab compare all --data DIR{more} --write docs/accuracy.md` {how}."
     yield "All measurements except the record's are published elsewhere and not part of this repository.\n"

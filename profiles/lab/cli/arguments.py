@@ -18,6 +18,7 @@ from ....daemon.cli.output import show_progress
 from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
+from ...documents import DocumentError, load_json
 from ...reference import reference_input, reference_model, reference_names
 from ..measure.unit_store import forget_parts, kept_of_another, parts_folder
 
@@ -48,6 +49,18 @@ def cluster(option: str, text: str) -> Iterator[Any]:
         except (OSError, ValueError) as error:
             raise InputError(f"{option} {text}: no scheduler of a Dask cluster answers there ({error!s:.100})") from error
         yield client
+
+
+def stored_output(path: Path, option: str, study: str, command: str) -> dict[str, Any]:
+    """Stored output of a command's ``--json``. Raises InputError."""
+    wanted = f"expected the output of 'jetdvfs-lab {command} --json'"
+    try:
+        found = load_json(path.read_bytes())
+    except (OSError, DocumentError) as error:
+        raise InputError(f"{option} {path}: {error}; {wanted}") from error
+    if not isinstance(found, dict) or found.get("study") != study:
+        raise InputError(f"{option} {path}: of another command; {wanted}")
+    return found
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from ....daemon import arguments
 from ....daemon.cli import output
 from ....daemon.errors import InputError, UsageError
 from ...bundle.bundle import load_bundle
+from .arguments import stored_output
 
 if TYPE_CHECKING:
     from ..networks.bench import PredictorScore
     from ..networks.predictors.estimator import Estimator
 
 SIZES = (100, 500, 1000, 2000)
-KERNEL_LEVEL = "kernels"
 
 #: Published values on the papers' own data.
 REPORTED = (
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "networks", "predictors of whole networks, on a record that 'jetdvfs-lab networks measure' made"
     )
-    group.add_argument("--networks", type=Path, metavar="FOLDER", help="the record")
+    group.add_argument("--networks", type=Path, metavar="FOLDER", help="the record; or a file, the stored output of --json")
     group.add_argument("--predictor", action="append", metavar="NAME", help="only this predictor; may be repeated")
     group.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
     group.add_argument(
@@ -71,6 +71,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    path = args.networks
+    found = stored_output(path, "--networks", "networks", "evaluate --networks") if path.is_file() else _evaluated(args)
+    about = found["record"]
+    if args.json:
+        output.print_json(found)
+        return 0
+    print(f"{about['networks']} networks of {about['source']}{'; simulated' if about['simulated'] else ''}")
+    if about["conditions"]:
+        print(about["conditions"])
+    if about["left_out"]:
+        print(f"left out of the record: {', '.join(about['left_out'])}")
+    print(f"\n{_table(found['scores'])}")
+    for score in {(one["method"], one["split"], one["networks"]): one for one in found["scores"] if one["settings"]}.values():
+        print(f"{score['method']}, {score['split']}, {score['networks']} networks: {score['settings']}")
+    for name, other in found["same"].items():
+        print(f"{name}: of {len(about['metrics'])} metric{'s' * (len(about['metrics']) > 1)} the same network as {other}")
+    for name, share in found["unseen"].items():
+        print(f"{name}: its formula does not see the last launches, {share:.1%} of a network's operations in the mean")
+    print("\nReported by the papers on data of their own, as MAPE:")
+    for line in found["reported"]:
+        print(f"  {line}")
+    return 0
+
+
+def _evaluated(args: argparse.Namespace) -> dict[str, Any]:
     from ..networks.bench import SPLITS, evaluate
     from ..networks.predictors.combined import RandomSearch, space_of
     from ..networks.predictors.loading import duplicates, unseen_share
@@ -105,31 +130,15 @@ def run(args: argparse.Namespace) -> int:
         if args.keep is not None and score not in known:
             with open(args.keep, "a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(score)) + "\n")
-    networks = len({one.name for one in samples})
-    if args.json:
-        about = {**asdict(record.about), "networks": networks, "left_out": record.left_out}
-        output.print_json(
-            {"record": about, "scores": [asdict(score) for score in scores], "same": same, "reported": list(REPORTED)}
-        )
-        return 0
-    print(f"{networks} networks of {record.about.source}{'; simulated' if record.about.simulated else ''}")
-    if record.about.conditions:
-        print(record.about.conditions)
-    if record.left_out:
-        print(f"left out of the record: {', '.join(record.left_out)}")
-    print(f"\n{_table(scores)}")
-    for score in {(one.method, one.split, one.networks): one for one in scores if one.settings}.values():
-        print(f"{score.method}, {score.split}, {score.networks} networks: {score.settings}")
-    for name, other in same.items():
-        print(f"{name}: of {len(metrics)} metric{'s' * (len(metrics) > 1)} the same network as {other}")
     graphs = list({one.name: one.graph for one in samples}.values())
-    for name, make in methods.items():
-        if share := unseen_share(make(), graphs):
-            print(f"{name}: its formula does not see the last launches, {share:.1%} of a network's operations in the mean")
-    print("\nReported by the papers on data of their own, as MAPE:")
-    for line in REPORTED:
-        print(f"  {line}")
-    return 0
+    return {
+        "study": "networks",
+        "record": {**asdict(record.about), "networks": len(graphs), "left_out": record.left_out},
+        "scores": [asdict(score) for score in scores],
+        "same": same,
+        "unseen": {name: share for name, make in methods.items() if (share := unseen_share(make(), graphs))},
+        "reported": list(REPORTED),
+    }
 
 
 def _kept(path: Path, about: Mapping[str, Any]) -> list[PredictorScore]:
@@ -150,9 +159,8 @@ def _kept(path: Path, about: Mapping[str, Any]) -> list[PredictorScore]:
 
 
 def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[], Estimator]]:
-    from ..networks.predictors.kernel_level import KernelLevel, StackedEstimator
+    from ..networks.predictors.kernel_level import KernelLevel
     from ..networks.predictors.loading import ABLATIONS, COUNTED, PREDICTORS, trained_as
-    from ..networks.predictors.trees import GlobalTrees
 
     known: dict[str, Callable[[], Estimator]] = dict(ABLATIONS if args.ablations else PREDICTORS)
     if counted and not args.ablations:
@@ -161,8 +169,7 @@ def _methods(args: argparse.Namespace, counted: bool) -> Mapping[str, Callable[[
         bundle = load_bundle(args.profile)
         if bundle.manifest.board != args.board:
             raise UsageError(f"--profile {args.profile}: it is of {bundle.manifest.board}, not of {args.board}")
-        known[KERNEL_LEVEL] = lambda: KernelLevel(bundle)
-        known[f"{KERNEL_LEVEL}+xgboost"] = lambda: StackedEstimator(KernelLevel(bundle), GlobalTrees("xgb"))
+        known["kernels"] = lambda: KernelLevel(bundle)
     chosen = _chosen(args.predictor or tuple(known), tuple(known), "--predictor")
     told = {"epochs": args.epochs, "batch": args.batch, "rate": args.rate}
     return {name: trained_as(known[name], **told) for name in chosen}
@@ -175,14 +182,14 @@ def _chosen(names: Sequence[str], known: Sequence[str], option: str) -> Sequence
     return tuple(dict.fromkeys(names))
 
 
-def _table(scores: Sequence[PredictorScore]) -> str:
+def _table(scores: Sequence[Mapping[str, Any]]) -> str:
     headers = ["predictor", "split", "metric", "networks", "tested", "MAPE", "RMSPE", "within 5%", "10%", "training s"]
-    rows: list[Sequence[Any]] = [
+    rows = [
         (
-            score.method, score.split, score.metric, str(score.networks), str(score.tested), f"{score.mape:.1f}%",
-            f"{score.rmspe:.1f}%", f"{score.within_5:.0%}", f"{score.within_10:.0%}", f"{score.training_s:.1f}",
-            str(score.parameters), f"{score.prediction_ms:.2f}",
+            *(one[name] for name in ("method", "split", "metric")), str(one["networks"]), str(one["tested"]),
+            f"{one['mape']:.1f}%", f"{one['rmspe']:.1f}%", f"{one['within_5']:.0%}", f"{one['within_10']:.0%}",
+            f"{one['training_s']:.1f}", str(one["parameters"]), f"{one['prediction_ms']:.2f}",
         )
-        for score in scores
+        for one in scores
     ]  # fmt: skip
     return output.table((*headers, "parameters", "ms each"), rows, text_columns=3)

@@ -12,9 +12,8 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
-from ...documents import DocumentError, load_json
 from .accuracy import fleet_rows
-from .arguments import add_seed, cluster, named_networks
+from .arguments import add_seed, cluster, named_networks, stored_output
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "squeezenet1_0", "shufflenet_v2_x1_0", "alexnet", "mnasnet1_0")
 _UNSEEN = ("googlenet", "vgg16")
@@ -38,24 +37,14 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 
 def show(args: argparse.Namespace) -> int:
-    found = _stored(args.stored) if args.stored is not None else _studied(args)
+    path = args.stored
+    found = _studied(args) if path is None else stored_output(path, "--stored", "fleet", "compare fleet")
     if args.json:
         print_json(found)
     else:
         print(f"simulated: {found['boards']} boards {found['board']}, silicon {found['silicon']}")
         print(table(["measure", ""], [[row.measure, row.now] for row in fleet_rows(found)]))
     return 0
-
-
-def _stored(path: Path) -> Any:
-    wanted = "expected the output of 'jetdvfs-lab compare fleet --json'"
-    try:
-        found = load_json(path.read_bytes())
-    except (OSError, DocumentError) as error:
-        raise InputError(f"--stored {path}: {error}; {wanted}") from error
-    if not isinstance(found, dict) or found.get("study") != "fleet":
-        raise InputError(f"--stored {path}: no study of a fleet; {wanted}")
-    return found
 
 
 def _studied(args: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
-from ....kernels.cost.engines import EngineCosts, EngineRates, Sort, images_ms, sort_of, time_in_engine
+from ....kernels.cost.engines import ADDED, SORTS, EngineCosts, EngineRates, Sort, sort_of, time_in_engine, transfers_ms
 from ....kernels.cost.execution import host_times
 from ....kernels.cost.host import HostModel, handing
 from ....kernels.cost.model import kernel_costs, play, used_memory
@@ -44,7 +44,7 @@ from .production import EVALUATION_NODES, evaluate_simulated, evaluated
 _ENGINE: Execution = "engine"
 _ROUNDS = 8
 _LEAST, _MOST = 0.02, 4.0  # of a factor: a listed kernel is not free
-_TIMES = ("floor", "windows", "products", "others", "copies", "layouts")
+_TIMES = ("floor", *SORTS, *ADDED)
 _POWERS = ("product_power", "other_power")
 
 
@@ -92,7 +92,7 @@ def _fitted(
 
     there = [place for place, column in enumerate(columns.T) if column.any()]
     named = [names[place] for place in there]
-    least = [0.0 if name == "layouts" else _LEAST for name in named]
+    least = [0.0 if name in ADDED else _LEAST for name in named]
     found = lsq_linear(columns[:, there] / scale[:, None], goal / scale, (least, _MOST)).x
     return {name: round(float(factor), 4) for name, factor in zip(named, found, strict=True)}
 
@@ -103,7 +103,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     Attributes:
         order: kernel of each launch, (launches,).
         gpu_ms, dynamic_mw: of each of k kernels under the framework, (k, n).
-        images_ms: time to move each kernel's images, (k, n).
+        transfers_ms: time to move each kernel's weights, and its activations, (k, 2, n).
         issued_ms: end of issuing each launch, then of all, (launches + 1, n).
         once_ms: further host time per inference, (n,).
         idle_mw, host_mw: idle power, and the host's above it while issuing, (n,).
@@ -115,7 +115,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     gpu_ms: NDArray[np.float64]
     dynamic_mw: NDArray[np.float64]
     floor_ms: NDArray[np.float64]
-    images_ms: NDArray[np.float64]
+    transfers_ms: NDArray[np.float64]
     issued_ms: NDArray[np.float64]
     once_ms: NDArray[np.float64]
     idle_mw: NDArray[np.float64]
@@ -138,7 +138,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
             gpu_ms=costs.gpu_ms.reshape(len(costs.kernels), -1)[:, at].astype(np.float64),
             dynamic_mw=costs.dynamic_mw.reshape(len(costs.kernels), -1)[:, at].astype(np.float64),
             floor_ms=cost.floor.ms(gpu_mhz),
-            images_ms=np.array([images_ms(kernel, emc_mhz, cost.chip) for kernel in costs.kernels]),
+            transfers_ms=np.array([transfers_ms(kernel, emc_mhz, cost.chip) for kernel in costs.kernels]),
             issued_ms=host.issued_ms[:, cpu, emc],
             once_ms=host.once_ms[cpu, emc],
             idle_mw=cost.idle_mw.ravel()[at].astype(np.float64),
@@ -152,23 +152,22 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
         return np.bincount(self.order, minlength=len(self.sorts))
 
     def times_ms(self, rates: EngineRates) -> NDArray[np.float64]:
-        kernels = zip(self.gpu_ms, self.images_ms, self.sorts, strict=True)
-        return np.array([time_in_engine(own_ms, self.floor_ms, images, sort, rates) for own_ms, images, sort in kernels])
+        kernels = zip(self.gpu_ms, self.transfers_ms, self.sorts, strict=True)
+        return np.array([time_in_engine(own_ms, self.floor_ms, moved, sort, rates) for own_ms, moved, sort in kernels])
 
     def time_columns(self) -> NDArray[np.float64]:
         """Contribution of each time factor, over all launches, (n, factors)."""
-        copied = self._are("copy")
+        copied = self._are("copies")
         least = np.where(copied, 0.0, np.minimum(self.gpu_ms, self.floor_ms))
-        beyond = self.gpu_ms - least
-        factored = (beyond * self._are(sort) for sort in ("window", "product", "other", "copy"))
-        parts = (least, *factored, -self.images_ms)
-        return np.stack([self.launches @ part for part in parts], axis=1)
+        further = ((self.gpu_ms - least) * self._are(sort) for sort in SORTS)
+        moved = np.where(copied, 0.0, self.transfers_ms.transpose(1, 0, 2))
+        return np.stack([self.launches @ part for part in (least, *further, *moved)], axis=1)
 
     def power_columns(self, rates: EngineRates) -> NDArray[np.float64]:
         """Energy above idle of products and of other kernels, at framework power, in mJ, (n, 2)."""
         each_mj = self.launches[:, None] * self.times_ms(rates) * self.dynamic_mw / 1e3
-        product = self._are("product") | self._are("window")
-        return np.stack([(each_mj * product).sum(axis=0), (each_mj * ~product).sum(axis=0)], axis=1)
+        other = self._are("others") | self._are("copies")
+        return np.stack([(each_mj * ~other).sum(axis=0), (each_mj * other).sum(axis=0)], axis=1)
 
     def _are(self, sort: Sort) -> NDArray[np.bool_]:
         return np.array([own == sort for own in self.sorts])[:, None]

@@ -190,6 +190,8 @@ def test_a_link_out_of_the_bundle_is_refused(tmp_path: Path) -> None:
         ({"simulated": "yes"}, "simulated"),
         ({"sigma_latency": -1}, "not negative"),
         ({"name": "../up"}, "plain name"),
+        ({"engines": {"rates": {"float32": {"layouts": 0.5}}}}, "'layouts' is not a member's name; valid: floor, windows, "),
+        ({"engines": {"rates": {"float32": {"floor": 0.0}}}}, "expected factors that are positive"),
         (
             {
                 "kinds": {

@@ -14,7 +14,6 @@ from ..record import MeasuredQuery, Query
 from . import estimator
 from .estimator import Estimator, ProgressCallback, silent
 from .graph_network import GraphNetwork, launches
-from .kernel_level import StackedEstimator
 from .rates import RateEstimator
 from .trees import GlobalTrees
 
@@ -58,17 +57,16 @@ class RatesAndLaunches:
 
 
 def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
-    learner = made.learner if isinstance(made, StackedEstimator) else made
-    if isinstance(learner, GraphNetwork):
+    if isinstance(made, GraphNetwork):
         whole = {name: value if name == "rate" else int(value) for name, value in settings.items()}
-        learner.options = replace(learner.options, **whole)
-    elif isinstance(learner, GlobalTrees):
-        learner.growth = settings
+        made.options = replace(made.options, **whole)
+    elif isinstance(made, GlobalTrees):
+        made.growth = settings
     return made
 
 
 def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
-    return SPACES.get(type(made.learner if isinstance(made, StackedEstimator) else made), {})
+    return SPACES.get(type(made), {})
 
 
 class RandomSearch:

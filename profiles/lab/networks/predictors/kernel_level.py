@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from .....kernels.cost.model import surface
@@ -16,7 +15,7 @@ from ....bundle.bundle import Bundle
 from ....errors import RecordError
 from ..record import MeasuredQuery, Query, device_levels
 from . import estimator
-from .estimator import Estimator, ProgressCallback, silent
+from .estimator import ProgressCallback, silent
 
 
 class ScaledEstimator:
@@ -79,31 +78,3 @@ class Roofline(ScaledEstimator):
             memory_mib = query.graph.memory.total_bytes / (1 << 20)
             found[number] = [memory_mib if metric.endswith("_mib") else bound_ms for metric in metrics]
         return found
-
-
-class StackedEstimator:
-    """Estimator that learns the correction factor of another, a roofline or the kernel-level method."""
-
-    def __init__(self, base: ScaledEstimator, learner: Estimator) -> None:
-        self.base, self.learner = base, learner
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return self.learner.metrics
-
-    @property
-    def parameters(self) -> int:
-        return self.base.parameters + self.learner.parameters
-
-    def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
-        self.base.fit(samples)
-        bare = self.base.predict(samples)
-        off = [
-            replace(sample, values={name: value / by for (name, value), by in zip(sample.values.items(), row, strict=True)})
-            for sample, row in zip(samples, bare, strict=True)
-        ]
-        self.learner.fit(off, on_progress)
-
-    def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
-        estimator.check_fitted(self.metrics)
-        return np.asarray(self.base.predict(queries) * self.learner.predict(queries))

@@ -16,7 +16,7 @@ from .combined import RatesAndLaunches
 from .encodings import PERFSEER_GROUPS
 from .estimator import Estimator
 from .graph_network import GraphNetwork, dippm, dnnperf, dnnperf_own, launches, seernet, seernet_multi
-from .kernel_level import Roofline, StackedEstimator
+from .kernel_level import Roofline
 from .rates import RateEstimator
 from .trees import FeatureAddition, GlobalTrees
 
@@ -34,11 +34,8 @@ PREDICTORS: Mapping[str, Callable[[], Estimator]] = {
     "dippm": dippm,
     "launches (ours)": launches,
     "rates and launches (ours)": RatesAndLaunches,
-    "rates+xgboost": lambda: StackedEstimator(RateEstimator(), GlobalTrees("xgb")),
-    "roofline+xgboost": lambda: StackedEstimator(Roofline(), GlobalTrees("xgb")),
-    "roofline+seernet": lambda: StackedEstimator(Roofline(), seernet()),
 }
-"""Predictors with their papers' settings; stacks correct rates or a roofline."""
+"""Predictors with their papers' settings."""
 
 #: Those that need a host GPU's counters of every network.
 COUNTED: Mapping[str, Callable[[], Estimator]] = {
@@ -86,10 +83,9 @@ def trained_as(
 ) -> Callable[[], Estimator]:
     def made() -> Estimator:
         one = make()
-        learner = one.learner if isinstance(one, StackedEstimator) else one
-        if isinstance(learner, GraphNetwork):
-            own = learner.options
-            learner.options = replace(
+        if isinstance(one, GraphNetwork):
+            own = one.options
+            one.options = replace(
                 own, epochs=min(epochs or own.epochs, own.epochs), batch=batch or own.batch, rate=rate or own.rate
             )
         return one

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -147,6 +148,34 @@ def test_the_command_prints_one_table(record: Path, capsys: pytest.CaptureFixtur
     assert main([*asked, "--split", "unseen family", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["record"]["networks"] == 24 and {score["split"] for score in data["scores"]} == {"unseen family"}
+
+
+def test_stored_scores_are_shown_as_a_table_and_on_the_page(
+    record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["evaluate", "--networks", str(record), "--predictor", "rates", "--predictor", "roofline", "--train-size", "10"]
+    assert main([*asked, "--split", "unseen family"]) == 0
+    shown = capsys.readouterr().out
+    assert main([*asked, "--split", "unseen family", "--json"]) == 0
+    stored = tmp_path / "scores.json"
+    stored.write_text(capsys.readouterr().out)
+    assert main(["evaluate", "--networks", str(stored)]) == 0
+    again = capsys.readouterr().out
+    times = re.compile(r"\d+\.\d+  +\d+  +\d+\.\d+ *$|-{4,}| {2,}", re.MULTILINE)  # of training and of prediction
+    assert times.sub(" ", again) == times.sub(" ", shown)
+    scores = {(one["method"], one["metric"]): one["mape"] for one in json.loads(stored.read_text())["scores"]}
+    words = ["compare", "all", "--data", str(tmp_path), "--only", "networks"]
+    assert main([*words, "--networks", str(stored)]) in (0, 4)
+    page = capsys.readouterr().out
+    rates, memory = scores["rates", "latency_ms"], scores["rates", "peak_mib"]
+    met = "met" if rates <= 7 and memory <= 2.5 else "missed"
+    said = f"left out: rates | 7.0%, 2.5% | latency_ms {rates:.1f}%, peak_mib {memory:.1f}% | {met} |"
+    assert said in page and "left out: roofline |  | latency_ms" in page
+    assert "`jetdvfs-lab evaluate --networks FILE`" in page
+    assert main(words) == 2 and "--only networks: needs --networks FILE" in capsys.readouterr().err
+    stored.write_text('{"study": "fleet"}')
+    assert main(["evaluate", "--networks", str(stored)]) == 3
+    assert "of another command; expected the output of 'jetdvfs-lab evaluate --networks --json'" in capsys.readouterr().err
 
 
 def test_ablations_that_are_the_same_network_are_not_shown_as_two() -> None:

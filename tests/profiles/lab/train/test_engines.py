@@ -26,11 +26,12 @@ from jetdvfs.profiles.lab.train import engines
 from jetdvfs.profiles.lab.train.engines import add_engines, fit_rates, fit_start
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
+from jetdvfs.tests.kernels.cost.test_engines import pointwise
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
 
 pytest.importorskip("scipy", reason="fitting needs scipy")
 
-TRUE = EngineRates(0.4, 0.8, 0.9, 0.7, 0.2, 0.0, 1.2, 0.9)
+TRUE = EngineRates(0.4, 0.8, 0.9, 0.6, 0.5, 0.7, 0.2, 0.7, 0.4, 1.2, 0.9)
 STARTS = HostModel({"engine": (20.0, 40_000.0, 0, 0), "engine.launch": (1.0, 1000.0, 0, 0)}, (0, 10_000.0, 0, 0))
 COST = replace(board(), floor=LaunchFloor(5.0, 2000.0), host=STARTS)
 
@@ -38,7 +39,12 @@ COST = replace(board(), floor=LaunchFloor(5.0, 2000.0), host=STARTS)
 def networks() -> list[Network]:
     made = []
     for size in range(1, 9):
-        calls = [matmul(100 * size), conv2d(16 * (size % 4 + 1)), conv2d(64, groups=64), *[relu(1 << (10 + size))] * size]
+        convolutions = [
+            conv2d(16 * (size % 4 + 1)),
+            *[pointwise(32 << size % 5)] * (size % 3),
+            *[conv2d(64, groups=64)] * (size % 2),
+        ]
+        calls = [matmul(100 * size), *convolutions, *[relu(1 << (10 + size))] * size]
         copies = [replace(relu(1 << (20 - size)), kind="clone")] * (size % 3)
         made.append(replace(network(*calls, *copies, name=f"net{size}"), runtime="TensorRT"))
     return made
