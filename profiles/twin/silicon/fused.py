@@ -78,7 +78,11 @@ class Products(Struct, frozen=True):
         if self.engine is not None:
             rates = self.engine.rate
             rate = column(calls, lambda call: rates.get(call.dtype, rates["float32"]))
-            passes = [replace(work, cycles=work.cycles * rate) for work in passes]
+            traffic = self.engine.traffic
+            passes = [
+                replace(one, cycles=one.cycles * rate, l2_bytes=one.l2_bytes * traffic, dram_bytes=one.dram_bytes * traffic)
+                for one in passes
+            ]
         if not fused.any():
             return passes
         outputs = column(calls, lambda call: prod(call.output))
