@@ -221,10 +221,11 @@ def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) ->
     if keyword == "power_mw":
         figures[keyword] = f"{choice['power_mw'] / 1e3:.3g} W"
         limit = f"{float(limit) / 1e3:g}"
-    hours = f" (asked: to last {limit} h)" if keyword == "hours" else ""
     asked = {"latency_ms": "latency_ms", "ttft_ms": "latency_ms", "tokens_per_s": "latency_ms", "power_mw": "power_mw"}
-    if not hours:
-        figures[asked.get(keyword, energy)] += f" (asked: {limit or keyword})"
+    asked |= dict.fromkeys(("energy_mj", "mj_per_token", "min-energy"), energy)
+    if keyword in asked:
+        figures[asked[keyword]] += f" (asked: {limit or keyword})"
+    apart = "" if keyword in asked else f" (asked: {f'to last {limit} h' if keyword == 'hours' else plan['target']})"
     saved = 1 - choice[energy] / top[energy]
     compared = (
         "at top clocks"
@@ -236,7 +237,7 @@ def headline(plan: Mapping[str, Any], network: str, *, in_force: bool = True) ->
     clocks = output.short_clocks(choice["configuration"])
     end = plan.get("boundary")
     part = f", for a part of the network: up to {end['operator']} at {end['place']}" if end else ""
-    return f"{network} at {clocks}{hours}: {', '.join(figures.values())}{compared}{guessed}{part}"
+    return f"{network} at {clocks}{apart}: {', '.join(figures.values())}{compared}{guessed}{part}"
 
 
 def simulated(plan: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jetdvfs.daemon.cli.hold import headline
 from jetdvfs.profiles.reference import reference_model
 from jetdvfs.tests.support.verbs import run, run_json
 
@@ -78,3 +79,21 @@ def test_a_plan_names_weights_that_no_launch_reads(simulated: SimpleNamespace, c
     for verb, more in (("plan", ("--target", "min-energy")), ("predict", ())):
         code, out, _ = run(capsys, verb, googlenet, "--input", "1x3x64x64", "--profile", "small-sim", *more)
         assert code == 0 and "weights (49% of their elements) are read by no launch: aux1.fc1.weight" in out
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("latency_ms=20", "EMC 1000 MHz: 10 ms (asked: 20), 50 mJ,"),
+        ("power_mw=9000", "EMC 1000 MHz: 10 ms, 50 mJ, 5 W (asked: 9),"),
+        ("min-energy", "EMC 1000 MHz: 10 ms, 50 mJ (asked: min-energy),"),
+        ("min-edp", "EMC 1000 MHz (asked: min-edp): 10 ms, 50 mJ,"),
+        ("hours=3", "EMC 1000 MHz (asked: to last 3 h): 10 ms, 50 mJ,"),
+        ("a-target-of-tomorrow", "EMC 1000 MHz (asked: a-target-of-tomorrow): 10 ms, 50 mJ,"),
+    ],
+)
+def test_the_figure_that_was_asked_for_is_marked(target: str, said: str) -> None:
+    clocks = {"cpu_khz": 10**6, "gpu_hz": 5 * 10**8, "emc_hz": 10**9}
+    choice = {"latency_ms": 10.0, "energy_mj": 50.0, "power_mw": 5000.0, "guessed_share": 0.0, "configuration": clocks}
+    plan = {"choice": choice, "top": {**choice, "energy_mj": 100.0, "configuration": {}}, "target": target}
+    assert said in headline(plan, "net") and "50% below top clocks" in headline(plan, "net")
