@@ -154,4 +154,4 @@ def test_a_choice_for_many_leases_of_distinct_confidences_takes_bounded_time() -
     def dearest() -> None:
         assert not jointly(works, Limits()).attained  # every configuration is looked at
 
-    assert multiples_of_unpickling(dearest) < [8.0]  # some 250 before the work was bounded
+    assert multiples_of_unpickling(dearest) < [20.0]  # 5 to 9; some 250 before the work was bounded
