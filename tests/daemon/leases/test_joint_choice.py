@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -138,7 +140,7 @@ def test_confidences_count_as_asked_for_while_they_are_few_and_are_rounded_up_ot
 
 
 @pytest.mark.alone
-def test_a_choice_for_many_leases_of_distinct_confidences_takes_bounded_time() -> None:
+def test_a_choice_for_many_leases_of_distinct_confidences_takes_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = FrequencyGrid(*(tuple(step * 100_000_000 for step in range(1, levels)) for levels in (30, 15, 10)))
     gpu = np.array(grid.gpu_hz, np.float64).reshape(1, -1, 1) / 1e9
 
@@ -154,4 +156,5 @@ def test_a_choice_for_many_leases_of_distinct_confidences_takes_bounded_time() -
     def dearest() -> None:
         assert not jointly(works, Limits()).attained  # every configuration is looked at
 
-    assert multiples_of_unpickling(dearest) < [20.0]  # 5 to 9; some 250 before the work was bounded
+    monkeypatch.setattr(time, "process_time", time.thread_time)  # the daemon has no threads of BLAS, which would wait in a loop
+    assert multiples_of_unpickling(dearest) < [8.0]  # some 250 before the work was bounded
