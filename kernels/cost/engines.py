@@ -21,7 +21,7 @@ from ..kinds import KINDS
 from ..network import KernelInvocation, numel
 from ..surface import Tails
 from .region import ModelPair
-from .roofline import DeviceRates, LaunchFloor, activation_bytes
+from .roofline import DeviceRates, LaunchFloor, activation_bytes, terms_ms
 from .totals import BottleneckShares
 
 Sort: TypeAlias = Literal["windows", "pointwise", "groups", "products", "others", "copies"]
@@ -101,9 +101,9 @@ def without_bias(kernel: KernelInvocation) -> KernelInvocation:
 
 def transfers_ms(kernel: KernelInvocation, emc_mhz: NDArray[Any], chip: DeviceRates) -> NDArray[np.float64]:
     """Time to move a kernel's weights, and its activations, once at n memory clocks, (2, n)."""
-    activations = activation_bytes(kernel)
-    moved = np.array([[kernel.bytes - activations], [activations]])
-    return moved / chip.bytes_per_emc_cycle / (np.asarray(emc_mhz, np.float64) * 1e3)
+    _, (moved_ms,) = terms_ms([kernel], emc_mhz[None], emc_mhz[None], chip)
+    share = activation_bytes(kernel) / max(kernel.bytes, 1)
+    return np.array([(1 - share) * moved_ms, share * moved_ms])
 
 
 def time_in_engine(

@@ -248,9 +248,8 @@ def fleet_rows(found: _Json) -> Iterator[AccuracyRow]:
 
 
 def _networks(found: _Json) -> Iterator[AccuracyRow]:
-    scores = found["scores"]
-    for split, method in dict.fromkeys((one["split"], one["method"]) for one in scores):
-        own = [one for one in scores if (one["split"], one["method"]) == (split, method)]
+    for split, method in dict.fromkeys((one["split"], one["method"]) for one in found["scores"]):
+        own = [one for one in found["scores"] if (one["split"], one["method"]) == (split, method)]
         now = ", ".join(f"{one['metric']} {one['mape']:.1f}%" for one in own)
         goals = _OF_NETWORKS.get(split, {}) if method in _OURS else {}
         goal = ", ".join(f"{limit:.1f}%" for limit in goals.values())

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ....daemon.cli.output import show_progress
 from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
-from ...documents import DocumentError, load_json
+from ...documents import load_json
 from ...reference import reference_input, reference_model, reference_names
 from ..measure.unit_store import forget_parts, kept_of_another, parts_folder
 
@@ -51,15 +51,16 @@ def cluster(option: str, text: str) -> Iterator[Any]:
         yield client
 
 
-def stored_output(path: Path, option: str, study: str, command: str) -> dict[str, Any]:
-    """Stored output of a command's ``--json``. Raises InputError."""
+def stored_output(path: Path, option: str, study: str, command: str, shown: Callable[[Any], Iterable[Any]]) -> Any:
+    """Stored output of a command's ``--json``, which ``shown`` can show. Raises InputError."""
     wanted = f"expected the output of 'jetdvfs-lab {command} --json'"
     try:
         found = load_json(path.read_bytes())
-    except (OSError, DocumentError) as error:
-        raise InputError(f"{option} {path}: {error}; {wanted}") from error
-    if not isinstance(found, dict) or found.get("study") != study:
-        raise InputError(f"{option} {path}: of another command; {wanted}")
+        if not isinstance(found, dict) or found.get("study") != study:
+            raise InputError(f"{option} {path}: of another command; {wanted}")
+        list(shown(found))
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{option} {path}: cannot be shown ({error!r:.100}); {wanted}") from error
     return found
 
 

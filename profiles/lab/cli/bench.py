@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..networks.predictors.estimator import Estimator
 
 SIZES = (100, 500, 1000, 2000)
+_OF_TRAINING = ("predictor", "split", "train_size", "epochs", "batch", "rate", "search", "ablations", "metric", "keep", "board")
 
 #: Published values on the papers' own data.
 REPORTED = (
@@ -71,33 +72,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    path = args.networks
-    found = stored_output(path, "--networks", "networks", "evaluate --networks") if path.is_file() else _evaluated(args)
-    about = found["record"]
+    path, command = args.networks, "evaluate --networks FOLDER"
+    if path.is_file() and (given := [name for name in _OF_TRAINING if getattr(args, name)]):
+        raise UsageError(f"--networks FILE: shows stored scores as they are, without --{given[0].replace('_', '-')}")
+    found = stored_output(path, "--networks", "networks", command, _lines) if path.is_file() else _evaluated(args)
     if args.json:
         output.print_json(found)
-        return 0
-    print(f"{about['networks']} networks of {about['source']}{'; simulated' if about['simulated'] else ''}")
-    if about["conditions"]:
-        print(about["conditions"])
-    if about["left_out"]:
-        print(f"left out of the record: {', '.join(about['left_out'])}")
-    print(f"\n{_table(found['scores'])}")
-    for score in {(one["method"], one["split"], one["networks"]): one for one in found["scores"] if one["settings"]}.values():
-        print(f"{score['method']}, {score['split']}, {score['networks']} networks: {score['settings']}")
-    for name, other in found["same"].items():
-        print(f"{name}: of {len(about['metrics'])} metric{'s' * (len(about['metrics']) > 1)} the same network as {other}")
-    for name, share in found["unseen"].items():
-        print(f"{name}: its formula does not see the last launches, {share:.1%} of a network's operations in the mean")
-    print("\nReported by the papers on data of their own, as MAPE:")
-    for line in found["reported"]:
-        print(f"  {line}")
+    else:
+        print("\n".join(_lines(found)))
     return 0
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    about, scores = found["record"], found["scores"]
+    yield f"{about['networks']} networks of {about['source']}{'; simulated' if about['simulated'] else ''}"
+    if about["conditions"]:
+        yield about["conditions"]
+    if about["left_out"]:
+        yield f"left out of the record: {', '.join(about['left_out'])}"
+    yield f"\n{_table(scores)}"
+    for one in {(each["method"], each["split"], each["networks"]): each for each in scores if each["settings"]}.values():
+        yield f"{one['method']}, {one['split']}, {one['networks']} networks: {one['settings']}"
+    for name, other in found["same"].items():
+        yield f"{name}: of {len(about['metrics'])} metric{'s' * (len(about['metrics']) > 1)} the same network as {other}"
+    for name, share in found["unseen"].items():
+        yield f"{name}: its formula does not see the last launches, {share:.1%} of a network's operations in the mean"
+    yield "\nReported by the papers on data of their own, as MAPE:"
+    yield from (f"  {line}" for line in found["reported"])
 
 
 def _evaluated(args: argparse.Namespace) -> dict[str, Any]:
     from ..networks.bench import SPLITS, evaluate
-    from ..networks.predictors.combined import RandomSearch, space_of
+    from ..networks.predictors.combined import SPACES, RandomSearch
     from ..networks.predictors.loading import duplicates, unseen_share
     from ..networks.record import read_record
 
@@ -118,7 +124,7 @@ def _evaluated(args: argparse.Namespace) -> dict[str, Any]:
     methods = {name: make for name, make in methods.items() if name not in same}
     if args.search:
         for name, make in list(methods.items()):
-            if space_of(make()):
+            if type(make()) in SPACES:
                 methods[f"{name}, searched"] = partial(RandomSearch, make, args.search)
     samples = [replace(one, values={name: one.values[name] for name in metrics}) for one in samples]
     about = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed", "board", "search")}

@@ -38,7 +38,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 def show(args: argparse.Namespace) -> int:
     path = args.stored
-    found = _studied(args) if path is None else stored_output(path, "--stored", "fleet", "compare fleet")
+    found = _studied(args) if path is None else stored_output(path, "--stored", "fleet", "compare fleet", fleet_rows)
     if args.json:
         print_json(found)
     else:

@@ -65,10 +65,6 @@ def set_to(made: Estimator, settings: Mapping[str, float]) -> Estimator:
     return made
 
 
-def space_of(made: Estimator) -> Mapping[str, Sequence[float]]:
-    return SPACES.get(type(made), {})
-
-
 class RandomSearch:
     """Best of a random search within some processor time, by mean log error on a fifth of the networks."""
 
@@ -88,7 +84,7 @@ class RandomSearch:
         return self._best.parameters
 
     def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
-        space = space_of(self._best)
+        space = SPACES.get(type(self._best), {})
         rng = np.random.default_rng(self._seed)
         names = sorted({sample.name for sample in samples})
         held = set(rng.permutation(names)[: round(_HELD * len(names))])

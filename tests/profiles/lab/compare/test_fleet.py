@@ -76,7 +76,13 @@ def test_the_page_of_the_repository_shows_its_stored_study(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [('{"study": "fl', "not valid JSON"), ('{"boards": 3}', "of another command"), ("", "JSON")]
+    ("text", "said"),
+    [
+        ('{"study": "fl', "not valid JSON"),
+        ('{"boards": 3}', "of another command"),
+        ("", "JSON"),
+        ('{"study": "fleet"}', "KeyError"),
+    ],
 )
 def test_a_file_that_is_no_study_is_refused(text: str, said: str, stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored.write_text(text)

@@ -173,9 +173,28 @@ def test_stored_scores_are_shown_as_a_table_and_on_the_page(
     assert said in page and "left out: roofline |  | latency_ms" in page
     assert "`jetdvfs-lab evaluate --networks FILE`" in page
     assert main(words) == 2 and "--only networks: needs --networks FILE" in capsys.readouterr().err
-    stored.write_text('{"study": "fleet"}')
+    assert main(["evaluate", "--networks", str(stored), "--split", "unseen size"]) == 2
+    assert "shows stored scores as they are, without --split" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"study": "fleet"}', "of another command"),
+        ('{"study": "networks"}', "cannot be shown (KeyError('record'))"),
+        ('{"study": "networks", "record": 3, "scores": []}', "cannot be shown (TypeError("),
+        ("[", "not valid JSON"),
+    ],
+)
+def test_a_file_that_is_no_stored_output_is_refused_in_one_line(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "scores.json"
+    stored.write_text(text)
     assert main(["evaluate", "--networks", str(stored)]) == 3
-    assert "of another command; expected the output of 'jetdvfs-lab evaluate --networks --json'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and said in told
+    assert "expected the output of 'jetdvfs-lab evaluate --networks FOLDER --json'" in told
 
 
 def test_ablations_that_are_the_same_network_are_not_shown_as_two() -> None:
