@@ -50,7 +50,6 @@ from .system.config_layers import ConfigLayers, Remark, read_stack
 DEFAULT_PATH = Path("/etc/jetdvfs/jetdvfsd.yaml")
 INSTALLED_GROUP = "jetdvfs"
 Axis: TypeAlias = Literal["cpu", "gpu", "emc"]
-_DEFAULT = "max, min, CPU,GPU,EMC in MHz, or a mapping with model and target"
 _PLAUSIBLE_MHZ = (10, 10_000)
 _RELOADED = ("limits", "floors", "ceiling_c", "default", "idle")
 AXES: dict[Axis, str] = {"cpu": "cpu_khz", "gpu": "gpu_hz", "emc": "emc_hz"}

@@ -18,7 +18,7 @@ from ...kernels.cost.execution import execution_note
 from ...kernels.cost.guesses import NO_MODEL, unmodelled_kinds
 from ...kernels.cost.model import surface
 from ...kernels.decompose import decompose, says_its_inputs
-from ...kernels.engine.fusing import EIGHT_BITS, ENGINE_TYPES, ENGINES, as_engine
+from ...kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import GridError, ModelError, ShapeError
 from ...kernels.execution import FrameOverhead, check_execution
@@ -115,7 +115,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, optimized: bool = Tr
     arguments.titled(parser, "model").add_argument(
         "--as",
         dest="compiled",
-        choices=ENGINES,
+        choices=tuple(ENGINE_TYPES),
         help="kernels as TensorRT would fuse them; engine-half: in half precision (trtexec --fp16); engine-int8: calibrated "
         "for 8 bits too (--int8 --fp16). The layers of a built engine are more exact (--exportLayerInfo)",
     )
@@ -187,7 +187,7 @@ def compiled(network: Network, args: argparse.Namespace) -> Network:
     if args.compiled and args.fused:
         raise UsageError("--fused is PyTorch's view, --as engine TensorRT's: ask for one of them")
     if args.compiled:
-        return as_engine(network, half=ENGINE_TYPES.get(args.compiled) == "float16", eight_bits=args.compiled == EIGHT_BITS)
+        return as_engine(network, ENGINE_TYPES[args.compiled])
     return fuse(network) if args.fused else network
 
 

@@ -14,7 +14,6 @@ import contextlib
 import json
 import re
 import select
-import shutil
 import sys
 import termios
 import time
@@ -30,6 +29,7 @@ from ..hardware.sensors.energy import total_mw
 from ..wire.client import Client
 from . import output
 from .output import BoldText, RedText, shown, table
+from .verbs import terminal_size
 
 _CLEAR, _HOME, _REST = "\x1b[2J", "\x1b[H", "\x1b[K"
 _SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 client = None
                 _draw([printable(str(error)), "waiting for it; q ends"])
             else:
-                lines = _lines(status, width=shutil.get_terminal_size().columns if drawn else None)
+                lines = _lines(status, width=terminal_size()[0] if drawn else None)
                 if args.json:
                     print(json.dumps(status), flush=True)
                 elif drawn:
@@ -99,7 +99,7 @@ def _ends(every_s: float, *, keys: bool) -> bool:
 
 
 def _draw(lines: list[str]) -> None:
-    width, height = shutil.get_terminal_size()
+    width, height = terminal_size()
     if len(lines) > height - 1:
         lines = [*lines[: height - 2], f"{len(lines) - height + 2} more lines in a taller terminal"]
     text = "".join(f"{_cut(line, width)}{_REST}\n" for line in lines)

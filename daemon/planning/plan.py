@@ -74,11 +74,13 @@ def in_time(outlook: TargetFigures, fps: float | None) -> NDArray[np.bool_]:
 def pareto_front(outlook: TargetFigures, permitted: NDArray[np.bool_]) -> list[_Index]:
     cells = np.flatnonzero(permitted)
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
-    order = np.lexsort((energy, latency))
+    order = np.argsort(latency, kind="stable")
     least = np.minimum.accumulate(energy[order])
-    first = np.ones(len(order), bool)
-    first[1:] = least[1:] < least[:-1]  # slower pays off if the least energy so far falls
-    indices = np.unravel_index(cells[order[first]], permitted.shape)
+    pays = np.ones(len(order), bool)
+    pays[1:] = least[1:] < least[:-1]  # slower pays off if the least energy so far falls
+    front = order[pays]
+    last = np.append(latency[front][1:] != latency[front][:-1], True)[: len(front)]  # of those as fast
+    indices = np.unravel_index(cells[front[last]], permitted.shape)
     return list(zip(*(index.tolist() for index in indices), strict=True))
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..kinds import KINDS
 from ..network import KernelInvocation, numel
 from ..surface import Tails
+from .narrower import measured_type
 from .region import ModelPair
 from .roofline import DeviceRates, LaunchFloor, activation_bytes, terms_ms
 from .totals import BottleneckShares
@@ -64,7 +65,7 @@ class EngineRates(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineCosts(Struct, frozen=True):
-    """Engine costs of a board: rates by element type, the narrowest last, which serves missing types.
+    """Engine costs of a board: rates by element type, which also serve the types near them.
 
     Further members are the uncertainty of predicted engines, as in :class:`.board.BoardCost`.
     """
@@ -78,7 +79,8 @@ class EngineCosts(Struct, frozen=True):
     tails: Tails | None
 
     def rates_of(self, dtype: str) -> EngineRates:
-        return self.rates.get(dtype) or list(self.rates.values())[-1]
+        near = measured_type(dtype, [*self.rates]) or "float16"
+        return self.rates.get(dtype) or self.rates.get(near) or list(self.rates.values())[-1]
 
 
 def sort_of(kernel: KernelInvocation) -> Sort:

@@ -35,10 +35,8 @@ from .fused import calibrated, halved, launch
 from .ported_layer import CONVOLUTIONS, CopyRewriter
 from .program import RUNTIME
 
-ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16"}
-"""Element types of the engines that simulated boards run, by their names for ``--as``."""
-EIGHT_BITS = "engine-int8"
-ENGINES = (*ENGINE_TYPES, EIGHT_BITS)
+ENGINE_TYPES: Mapping[str, str] = {"engine": "float32", "engine-half": "float16", "engine-int8": "int8"}
+"""Element types of engines, by their names for ``--as``."""
 
 
 def engine_of(compiled: str) -> tuple[str, str]:
@@ -50,12 +48,12 @@ _BETWEEN = frozenset(["mul", "div", "add", "where", "masked_fill", "mul_scalar",
 _KEPT = frozenset(["cat"])
 
 
-def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False) -> Network:
+def as_engine(network: Network, dtype: str = "float32") -> Network:
     """Launches of the engine that TensorRT would build of an unfused network.
 
     Args:
-        half: half precision (``trtexec --fp16``), except for launches in 8 bits.
-        eight_bits: half precision and a calibration for 8 bits (``trtexec --int8 --fp16``).
+        dtype: ``float32``; ``float16`` (``trtexec --fp16``), except for launches in 8 bits; or ``int8``: half precision and a
+            calibration for 8 bits (``trtexec --int8 --fp16``).
 
     Raises:
         ModelError: it is compiled already, its reads are unknown, or a launch lacks members of its kind.
@@ -64,8 +62,8 @@ def as_engine(network: Network, *, half: bool = False, eight_bits: bool = False)
         raise ModelError(f"network {network.name!r:.80} is listed as {network.runtime} launches it already")
     graph = LaunchGraph(network)
     try:
-        made = _fused(network, graph, half=half or eight_bits)
-        return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if eight_bits else made
+        made = _fused(network, graph, half=dtype != "float32")
+        return replace(made, calls=tuple(calibrated(made.launches, made.reads))) if dtype == "int8" else made
     except (LookupError, TypeError, ValueError) as error:  # lists may come from other programs
         raise ModelError(f"network {network.name!r:.80}: a launch lacks a member of its kind ({error!r:.80})") from error
 

@@ -199,12 +199,13 @@ def group_norm(call: NodeCall) -> Any:
     return call.aten("group_norm", call.tensor(0), call.attribute("num_groups", 1), call.optional(1), call.optional(2))
 
 
-def _in_windows(call: NodeCall, x: Tensor, strides: Sequence[int], gaps: Sequence[int]) -> tuple[Tensor, list[int], bool]:
-    """Input of a pool, its padding, and True if the last window may exceed the end.
+def _in_windows(call: NodeCall) -> tuple[Tensor, tuple[list[int], list[int], list[int], list[int], bool]]:
+    """Input of a pool; its window, strides, padding and dilations; and True if the last window may exceed the end.
 
     With more padding on one side, the end gets as much as the last window needs that starts before it.
     """
-    kernel = call.attribute("kernel_shape", [])
+    x, kernel = call.tensor(0), call.attribute("kernel_shape", [])
+    strides, gaps = (call.attribute(name, [1] * len(kernel)) for name in ("strides", "dilations"))
     ceil, pads = bool(call.attribute("ceil_mode", 0)), automatic(call, x, kernel, strides, gaps)
     if ceil and pads[: len(kernel)] != pads[len(kernel) :]:
         ends = []
@@ -213,30 +214,22 @@ def _in_windows(call: NodeCall, x: Tensor, strides: Sequence[int], gaps: Sequenc
             last = min(-(-(size + start + end - reach) // step), (size + start - 1) // step)
             ends.append(max(last * step + reach - size - start, 0))
         ceil, pads = False, [*pads[: len(kernel)], *ends]
-    return (*after_padding(call, x, pads, len(kernel)), ceil)
+    x, padding = after_padding(call, x, pads, len(kernel))
+    return x, (kernel, strides, padding, gaps, ceil)
 
 
 @onnx_operator("MaxPool")
 def max_pool(call: NodeCall) -> Any:
-    x = call.tensor(0)
-    kernel = call.attribute("kernel_shape", [])
-    rank = len(kernel)
-    strides, dilations = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
-    x, padding, ceil = _in_windows(call, x, strides, dilations)
-    arguments = (kernel, strides, padding, dilations, ceil)
-    if len(call.node.outputs) > 1:
-        return call.aten(f"max_pool{rank}d_with_indices", x, *arguments)
-    return call.aten(f"max_pool{rank}d", x, *arguments)
+    x, windows = _in_windows(call)
+    indices = "_with_indices" if len(call.node.outputs) > 1 else ""
+    return call.aten(f"max_pool{len(windows[0])}d{indices}", x, *windows)
 
 
 @onnx_operator("AveragePool")
 def average_pool(call: NodeCall) -> Any:
     """Windows of one element are an exporter's form of adaptive pooling to the input size."""
-    x = call.tensor(0)
-    kernel = call.attribute("kernel_shape", [])
+    x, (kernel, strides, padding, gaps, ceil) = _in_windows(call)
     rank = len(kernel)
-    strides, gaps = call.attribute("strides", [1] * rank), call.attribute("dilations", [1] * rank)
-    x, padding, ceil = _in_windows(call, x, strides, gaps)
     if set(gaps) != {1}:  # PyTorch has no such pool
         return pool(call.recorder, f"avg_pool{rank}d", x, kernel, strides, padding, gaps, ceil, {"dilation": tuple(gaps)})
     if set(kernel) == {1} and set(strides) == {1} and not any(padding):

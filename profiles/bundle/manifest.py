@@ -33,8 +33,6 @@ UNSEEN_BOARD_AND_NETWORK = "unseen_board_and_network"
 """Evaluation on held-out networks and boards."""
 UNSEEN_FAMILY = "unseen_board_and_family"
 """Evaluation on held-out network families."""
-UNSEEN_BOARD_ENGINE = {"engine": "unseen_board_engine", "engine-half": "unseen_board_engine_half"}
-"""Evaluations of engines on held-out boards, by ``decompose --as``."""
 _OPTIONAL = ("device", "carried", "leakage_fold_c", "bounds", "engines", "fleet")
 
 

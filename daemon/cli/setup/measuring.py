@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -127,13 +127,6 @@ def measure(what: SetupPlan, runner: Runner, client: Client, progress: Callable[
         record.save(what.record)
     progress(1, 1, "measured")
     return record
-
-
-class _MeasurementOrder(Protocol):
-    @property
-    def note(self) -> str: ...
-
-    def next(self, record: Measurements) -> tuple[Candidate, FrequencyConfiguration] | None: ...
 
 
 class _EvenOrder:

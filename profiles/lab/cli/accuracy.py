@@ -52,6 +52,7 @@ _AFTER = "10"  # observed configurations
 _EVALUATIONS = {
     "unseen_board": "unseen boards", "unseen_board_and_network": "and networks", "unseen_board_and_family": "and families",
     "unseen_board_engine": "engines", "unseen_board_engine_half": "engines in half precision",
+    "unseen_board_engine_int8": "engines in 8 bits",
 }  # fmt: skip
 
 

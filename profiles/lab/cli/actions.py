@@ -16,7 +16,6 @@ from ....daemon import arguments
 from ....daemon.cli.verbs import Program
 
 Action: TypeAlias = Callable[[argparse.Namespace], int]
-AddPart: TypeAlias = Callable[[str, str, Action], argparse.ArgumentParser]
 
 _VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "collect": (("collecting",), "measure networks and kernels of a board, a GPU or a processor into a record"),

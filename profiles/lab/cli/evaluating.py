@@ -91,7 +91,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         dest="compiled",
         choices=tuple(ENGINE_TYPES),
         default="",
-        help="compare engines: in single precision, or in half (engine-half)",
+        help="compare engines: in single precision, in half (engine-half), or in 8 bits (engine-int8)",
     )
     arguments.add_temperature(sub)
     add_seed(sub)

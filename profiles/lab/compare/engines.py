@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ....kernels.cost.model import surface
 from ....kernels.decompose import decompose
-from ....kernels.engine.fusing import EIGHT_BITS, ENGINES, as_engine
+from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ....kernels.errors import KernelsError
 from ....kernels.inputs import parse_input
 from ...bundle.bundle import Bundle, load_bundle
@@ -53,10 +53,12 @@ def engines(data: Path) -> Iterator[PublishedEngine]:
 
 def _predicted(folder: Path, row: Mapping[str, str]) -> PublishedEngine:
     compiled, latency_ms = row["as"], float(row["latency_ms"])
-    if compiled not in ENGINES or not latency_ms > 0:
-        raise ValueError(f"as {compiled!r:.40}, latency_ms {latency_ms}; expected one of {', '.join(ENGINES)}, and more than 0")
+    if compiled not in ENGINE_TYPES or not latency_ms > 0:
+        raise ValueError(
+            f"as {compiled!r:.40}, latency_ms {latency_ms}; expected one of {', '.join(ENGINE_TYPES)}, and more than 0"
+        )
     network = decompose(folder / row["model"], [parse_input(row["input"])])
-    listed = as_engine(network, half=compiled != ENGINES[0], eight_bits=compiled == EIGHT_BITS)
+    listed = as_engine(network, ENGINE_TYPES[compiled])
     cost = _shipped(f"{row['board']}-sim").cost
     clocks = cost.grid.top
     if row.get("gpu_mhz"):

@@ -26,9 +26,9 @@ class PredictorScore(Struct, frozen=True):
         networks, tested: number of training networks, and of test samples.
         mape, rmspe: mean absolute, and root mean square percentage error.
         within_5, within_10: share of predictions off by at most 5 and 10 percent.
-        training_s: of all metrics together.
+        training_s: processor time, of all metrics together.
         parameters: learned numbers, or trees.
-        prediction_ms: per sample, in a batch.
+        prediction_ms: processor time per sample, in a batch.
     """
 
     method: str
@@ -106,7 +106,7 @@ def evaluate(
     splits: Sequence[str] = SPLITS,
     seed: int = 0,
     on_progress: ProgressCallback = silent,
-    now: Callable[[], float] = time.perf_counter,
+    now: Callable[[], float] = time.process_time,
     known: Sequence[PredictorScore] = (),
 ) -> Iterator[PredictorScore]:
     """Scores of every method, split and training size, without ``known`` ones. Raises RecordError."""

@@ -37,9 +37,6 @@ PAPER_WITHIN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "cat": {"runtime": (49.36, 77.00, 88.55, 93.66), "power": (46.28, 74.14, 85.80, 92.50)},
 }
 """MIRAGE, Tables 4 and 5: percent of predictions within each of :data:`LIMITS`."""
-PAPER_WITHIN_10 = {
-    kind: {target: shares[LIMITS.index(10.0)] for target, shares in targets.items()} for kind, targets in PAPER_WITHIN.items()
-}
 
 
 def plain_features(

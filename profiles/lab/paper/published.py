@@ -144,9 +144,6 @@ TABLE_8: Mapping[str, Mapping[str, Improvement]] = {
 }
 """Without VGG, whose row is unknown."""
 
-MEAN_IMPROVEMENT = {"runtime": (6.7, "within 5%"), "power": (31.9, "within 10%")}
-"""Section 6.4: mean relative improvement of these shares, in percent."""
-
 TABLE_2: Mapping[str, tuple[float, float]] = {
     "n_estimators": (100, 3000),
     "max_depth": (5, 11),

@@ -7,7 +7,7 @@ reference networks show the largest, since TensorRT merges parallel convolutions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,17 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import UNSCALED, BoardCost
-from ....kernels.cost.engines import ADDED, SORTS, EngineCosts, EngineRates, Sort, sort_of, time_in_engine, transfers_ms
+from ....kernels.cost.engines import (
+    ADDED,
+    SORTS,
+    EngineCosts,
+    EngineRates,
+    Sort,
+    power_in_engine,
+    sort_of,
+    time_in_engine,
+    transfers_ms,
+)
 from ....kernels.cost.execution import host_times
 from ....kernels.cost.host import HostModel, handing
 from ....kernels.cost.model import kernel_costs, play, used_memory
@@ -28,12 +38,12 @@ from ....kernels.network import Network
 from ...adapt.measurements import MeasurementRows
 from ...adapt.network_errors import NetworkMeasurement
 from ...bundle.bundle import Bundle, load_bundle
-from ...bundle.manifest import UNSEEN_BOARD_ENGINE, BoundsEntry, EnginesEntry
+from ...bundle.manifest import BoundsEntry, EnginesEntry
 from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
-from ..measure.meters.engine import engine_meter, listed
+from ..measure.meters.engine import engine_meter, engines_of, listed
 from .error_bounds import NODES, fit_bounds
 from .evaluation import FRAMES, measure_network, with_frames
 from .host_fit import clocks_mhz, fit_issue_time
@@ -46,6 +56,7 @@ _ROUNDS = 8
 _LEAST, _MOST = 0.02, 4.0  # of a factor: a listed kernel is not free
 _TIMES = ("floor", *SORTS, *ADDED)
 _POWERS = ("product_power", "other_power")
+_NONE: Mapping[str, EngineRates] = {}
 
 
 def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
@@ -56,15 +67,16 @@ def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64],
     return replace(host, calls={**host.calls, _ENGINE: start, handing(_ENGINE): each})
 
 
-def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement]) -> EngineRates:
+def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement], known: Mapping[str, EngineRates] = _NONE) -> EngineRates:
     """Factors of one element type's kernels by latencies and energies of engines. Raises MeasurementError.
 
-    Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data.
+    Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data. Kernels of types in
+    ``known`` keep their factors: an engine in 8 bits has some in half precision.
     """
     if not measured:
         raise MeasurementError("engines: no network was measured")
     framework = replace(cost, in_engine=True, engines=unchanged())
-    seen = [_MeasuredEngine.of(framework, item) for item in measured]
+    seen = [_MeasuredEngine.of(framework, item, known) for item in measured]
     latency_ms, energy_mj = (np.concatenate([getattr(one, name) for one in seen]) for name in ("latency_ms", "energy_mj"))
     columns = np.concatenate([one.time_columns() for one in seen])
     rates = EngineRates()
@@ -101,6 +113,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     """One network at its n measured configurations.
 
     Attributes:
+        fixed: factors of each kernel that are not fitted, or None.
         order: kernel of each launch, (launches,).
         gpu_ms, dynamic_mw: of each of k kernels under the framework, (k, n).
         transfers_ms: time to move each kernel's weights, and its activations, (k, 2, n).
@@ -111,6 +124,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     """
 
     sorts: tuple[Sort, ...]
+    fixed: tuple[EngineRates | None, ...]
     order: NDArray[np.intp]
     gpu_ms: NDArray[np.float64]
     dynamic_mw: NDArray[np.float64]
@@ -124,7 +138,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     energy_mj: NDArray[np.float64]
 
     @classmethod
-    def of(cls, cost: BoardCost, item: NetworkMeasurement) -> _MeasuredEngine:
+    def of(cls, cost: BoardCost, item: NetworkMeasurement, known: Mapping[str, EngineRates]) -> _MeasuredEngine:
         """Measurement with the framework models' predictions. Raises MeasurementError without power."""
         if item.energy_mj is None:
             raise MeasurementError(f"engines: power of network {item.network.name} was not measured")
@@ -134,6 +148,7 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
         host = host_times(item.network, cost, _ENGINE, used_memory(costs, cost))
         return cls(
             sorts=tuple(map(sort_of, costs.kernels)),
+            fixed=tuple(known.get(kernel.dtype) for kernel in costs.kernels),
             order=costs.order,
             gpu_ms=costs.gpu_ms.reshape(len(costs.kernels), -1)[:, at].astype(np.float64),
             dynamic_mw=costs.dynamic_mw.reshape(len(costs.kernels), -1)[:, at].astype(np.float64),
@@ -151,9 +166,17 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
     def launches(self) -> NDArray[np.int64]:
         return np.bincount(self.order, minlength=len(self.sorts))
 
+    @property
+    def fitted(self) -> NDArray[np.bool_]:
+        return np.array([own is None for own in self.fixed])
+
     def times_ms(self, rates: EngineRates) -> NDArray[np.float64]:
-        kernels = zip(self.gpu_ms, self.transfers_ms, self.sorts, strict=True)
-        return np.array([time_in_engine(own_ms, self.floor_ms, moved, sort, rates) for own_ms, moved, sort in kernels])
+        kernels = zip(self.gpu_ms, self.transfers_ms, self.sorts, self.fixed, strict=True)
+        return np.array([time_in_engine(ms, self.floor_ms, moved, sort, own or rates) for ms, moved, sort, own in kernels])
+
+    def _dynamic_mj(self, rates: EngineRates) -> NDArray[np.float64]:
+        """Energy above idle of each kernel's launches, at framework power, (k, n)."""
+        return np.asarray(self.launches[:, None] * self.times_ms(rates) * self.dynamic_mw / 1e3)
 
     def time_columns(self) -> NDArray[np.float64]:
         """Contribution of each time factor, over all launches, (n, factors)."""
@@ -161,11 +184,11 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
         least = np.where(copied, 0.0, np.minimum(self.gpu_ms, self.floor_ms))
         further = ((self.gpu_ms - least) * self._are(sort) for sort in SORTS)
         moved = np.where(copied, 0.0, self.transfers_ms.transpose(1, 0, 2))
-        return np.stack([self.launches @ part for part in (least, *further, *moved)], axis=1)
+        return np.stack([(self.launches * self.fitted) @ part for part in (least, *further, *moved)], axis=1)
 
     def power_columns(self, rates: EngineRates) -> NDArray[np.float64]:
         """Energy above idle of products and of other kernels, at framework power, in mJ, (n, 2)."""
-        each_mj = self.launches[:, None] * self.times_ms(rates) * self.dynamic_mw / 1e3
+        each_mj = self._dynamic_mj(rates) * self.fitted[:, None]
         other = self._are("others") | self._are("copies")
         return np.stack([(each_mj * ~other).sum(axis=0), (each_mj * other).sum(axis=0)], axis=1)
 
@@ -177,8 +200,10 @@ class _MeasuredEngine(Struct, frozen=True, eq=False):
         return play(self.issued_ms[:, :, None], gpu_ms, self.order).latency_ms[:, 0, 0] + self.once_ms
 
     def rest_mj(self) -> NDArray[np.float64]:
-        """Measured energy without kernels above idle, in mJ, (n,)."""
-        return np.asarray((self.idle_mw * self.latency_ms + self.host_mw * (self.issued_ms[-1] + self.once_ms)) / 1e3)
+        """Measured energy without fitted kernels above idle, in mJ, (n,)."""
+        powers = [0.0 if own is None else power_in_engine(sort, own) for own, sort in zip(self.fixed, self.sorts, strict=True)]
+        host_mj = self.host_mw * (self.issued_ms[-1] + self.once_ms) / 1e3
+        return np.asarray(self.idle_mw * self.latency_ms / 1e3 + host_mj + np.array(powers) @ self._dynamic_mj(EngineRates()))
 
 
 FITTED_NODES = 3
@@ -191,6 +216,11 @@ _EACH = 4  # of the networks that profiles are trained on, every fourth
 _STARTS = 12  # configurations at which each network's start is timed
 
 
+def evaluation_of(compiled: str) -> str:
+    """Name of the evaluation of an engine on unseen boards, in a manifest."""
+    return f"unseen_board_{compiled.replace('-', '_')}"
+
+
 def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[int, int, str], None]) -> Bundle:
     """Measure engines on simulated boards, fit their costs, and write the bundle. Raises TwinError."""
     manifest, cost = bundle.manifest, bundle.cost
@@ -198,8 +228,8 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
     known = [reference_network(name) for name in reference_names()]
     fitted = [*known, *trained_networks()[::_EACH]]
     judging = [*known, *calibrating_networks()]
-    nodes = manifest.nodes[:FITTED_NODES]
-    steps, done = len(nodes) * (1 + len(ENGINE_TYPES)) + len(JUDGED_NODES) * len(ENGINE_TYPES), 0
+    nodes, ways = manifest.nodes[:FITTED_NODES], engines_of(manifest.board)
+    steps, done = len(nodes) * (1 + len(ways)) + len(JUDGED_NODES) * len(ways), 0
 
     def told(text: str) -> None:
         nonlocal done
@@ -220,7 +250,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         random = np.random.default_rng([seed, 6])
         for node in nodes:
             told(f"board {node}: starts of engines")
-            for compiled in ENGINE_TYPES:
+            for compiled in ways:
                 meter = engine_meter(manifest.board, node, seed + 4, compiled)
                 for network in known:
                     flat = random.choice(cost.grid.size, min(_STARTS, cost.grid.size), replace=False)
@@ -231,9 +261,11 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
 
     rows, launches = zip(*starts(), strict=True)
     cost = replace(cost, host=fit_start(cost.host, MeasurementRows.joined(list(rows)), np.concatenate(launches), cost.grid))
-    rates = {dtype: fit_rates(cost, [*measured(fitted, nodes, way, 0)]) for way, dtype in ENGINE_TYPES.items()}
+    rates: dict[str, EngineRates] = {}
+    for way in ways:
+        rates[ENGINE_TYPES[way]] = fit_rates(cost, [*measured(fitted, nodes, way, 0)], rates)
     running: BoardCost = replace(cost, engines=replace(unchanged(), rates=rates)).run_by("engine")
-    seen = [item for way in ENGINE_TYPES for item in measured(judging, JUDGED_NODES, way, FRAMES)]
+    seen = [item for way in ways for item in measured(judging, JUDGED_NODES, way, FRAMES)]
     progress(steps, steps, "fitting")
     bounded = fit_bounds(running, seen, _KEPT_BY)
     assert bounded.tails is not None
@@ -254,8 +286,8 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
     write_with_host(directory, replace(manifest, engines=entry, command=said), cost.host)
     again = load_bundle(directory)
     records = {}
-    for compiled, name in UNSEEN_BOARD_ENGINE.items():
+    for compiled in ways:
         errors = evaluate_simulated(again, [*known, *left_out_networks()], EVALUATION_NODES, compiled=compiled)
-        records[name] = evaluated(errors, EVALUATION_NODES)
+        records[evaluation_of(compiled)] = evaluated(errors, EVALUATION_NODES)
     complete = replace(again.manifest, evaluation={**manifest.evaluation, **records})
     return replace(again, manifest=write_manifest(directory, complete, again.manifest.checksums))

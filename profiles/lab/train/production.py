@@ -45,11 +45,11 @@ FULL = CampaignSize(
     host_configurations=24,
     warm_configurations=256,
 )
-QUICK = CampaignSize(
+QUICK = replace(
+    FULL,
     nodes=tuple(range(8)),
     random_kernels={"conv2d": 72000, "matmul": 96000, "attention": 2400, ELEMENTWISE: 1200},
     random_kernels_default=480,
-    configurations=2,
     network_configurations=4,
     whole_network_configurations=16,
     host_configurations=16,

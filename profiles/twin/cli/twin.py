@@ -54,8 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="compiled",
         choices=tuple(ENGINE_TYPES),
         default="",
-        help="engines run applications' networks, built of the launches that the framework would make: in single precision, or "
-        "in half (engine-half); predict and plan --as say the same of the model (default: the framework runs them)",
+        help="engines run applications' networks, built of the launches that the framework would make: in single precision, "
+        "in half (engine-half) or in 8 bits (engine-int8); predict and plan --as say the same of the model (default: the "
+        "framework does)",
     )
     replay.add_argument(
         "--replay", default="", metavar="PROGRAM", help="time and power of this program on a real board (--data)"

@@ -34,7 +34,7 @@ class EngineRuntime(Struct, frozen=True):
         launch_us: host time of each launch there.
         start: factor on a kernel's start: the network is one graph.
         rate: factor on products' cycles by element type; ``float32`` for a missing type.
-        traffic: factor on products' bytes.
+        traffic: factor on products' bytes by element type; 1 for a missing one.
     """
 
     folds: tuple[str, ...]
@@ -46,7 +46,7 @@ class EngineRuntime(Struct, frozen=True):
     launch_us: float
     start: float
     rate: Mapping[str, float]
-    traffic: float = 1.0
+    traffic: Mapping[str, float] = field(default_factory=dict)
 
 
 class LibraryUnevenness(Struct, frozen=True):

@@ -133,13 +133,13 @@ def convolution(chip: Chip, invocations: Sequence[KernelInvocation], *, innermos
     count = len(invocations)
     bias = CodePass.of(
         count,
+        _BIAS,
         runs=(shape.bias > 0) & ~direct,
         cycles=outputs * _BIAS_CYCLES / chip.lanes,
         l2_bytes=2.0 * shape.element * outputs,
         dram_bytes=2.0 * shape.element * outputs * chip.missing(2.0 * shape.element * outputs),
         pattern=np.where(shape.out_h * shape.out_w % VECTOR == 0, _BIAS.pattern, _BIAS.unaligned),
         operations=_BIAS_OPERATIONS * outputs,
-        toggling=_BIAS.toggling,
     )
     return [
         _prepare(chip, shape, way),
@@ -275,6 +275,7 @@ def _depthwise(chip: Chip, s: _ConvolutionShape) -> CodePass:
     footprint = image + s.element * outputs
     return CodePass.of(
         len(taps),
+        _DIRECT,
         cycles=work
         / chip.lanes
         * np.ceil(blocks / chip.sm_count)
@@ -282,12 +283,10 @@ def _depthwise(chip: Chip, s: _ConvolutionShape) -> CodePass:
         / blocks
         / (_LONE_ISSUE + _HIDDEN_ISSUE * busy),
         serial_cycles=_DIRECT.serial_cycles + _ROUND_CYCLES * np.minimum(rounds, _MOST_ROUNDS) + _TAP_CYCLES * taps,
-        round_trips=_DIRECT.round_trips,
         l2_bytes=s.element * outputs * (1.0 + _TAP_L2 * taps),
         dram_bytes=footprint * chip.missing(footprint) + _DIRECT.streamed * footprint,
         cold_bytes=s.element * s.filters * taps,
         pattern=np.where(s.stride > 1, _DIRECT_STRIDED, _DIRECT.pattern) * np.where(s.width % 8 == 0, 1.0, _DIRECT_ODD),
-        overlap=_DIRECT.overlap,
         operations=work,
         toggling=_TOGGLING[DEPTHWISE],
     )
@@ -304,6 +303,7 @@ def _prepare(chip: Chip, s: _ConvolutionShape, way: Array) -> CodePass:
     operations = np.select([staged, fft, fused], [_STAGED_FILTERS, _FFT_OPERATIONS, _FUSED_FILTERS], 0.0) * filters
     return CodePass.of(
         len(filters),
+        _PREPARE,
         runs=offsets | staged | fft | fused,
         cycles=operations / chip.lanes / _PREPARE.issue,
         serial_cycles=np.where(offsets, _OFFSETS_CYCLES, _PREPARE.serial_cycles),
@@ -311,9 +311,7 @@ def _prepare(chip: Chip, s: _ConvolutionShape, way: Array) -> CodePass:
         dram_bytes=moved * chip.missing(moved),
         cold_bytes=read * (1.0 - chip.missing(moved)) * (1.0 - offsets),
         pattern=np.where(fft, _FFT_FILTERS_PATTERN, _PREPARE.pattern),
-        overlap=_PREPARE.overlap,
         operations=operations,
-        toggling=_PREPARE.toggling,
     )
 
 
@@ -327,15 +325,13 @@ def _transform(chip: Chip, s: _ConvolutionShape, way: Array, runs: Array) -> Cod
     operations = np.where(tensor, _COPY_OPERATIONS * pixels, tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_INPUTS))
     return CodePass.of(
         len(read),
+        _TRANSFORM,
         runs=runs > 0,
         cycles=operations / chip.lanes / _TRANSFORM.issue,
-        serial_cycles=_TRANSFORM.serial_cycles,
         l2_bytes=moved,
         dram_bytes=moved * chip.missing(moved),
         pattern=np.where(fft, _FFT_PATTERN, _TRANSFORM.pattern),
-        overlap=_TRANSFORM.overlap,
         operations=operations,
-        toggling=_TRANSFORM.toggling,
     )
 
 
@@ -353,13 +349,11 @@ def _finish(chip: Chip, s: _ConvolutionShape, way: Array, product: Gemm, n: Arra
     direct = way == DEPTHWISE
     return CodePass.of(
         len(m),
+        _FINISH,
         runs=(spectral | tensor | (product.split > 1)) & ~direct,
         cycles=operations / chip.lanes / _FINISH.issue,
-        serial_cycles=_FINISH.serial_cycles,
         l2_bytes=moved,
         dram_bytes=moved * chip.missing(moved),
         pattern=np.where(fft, _FFT_PATTERN, _FINISH.pattern),
-        overlap=_FINISH.overlap,
         operations=operations,
-        toggling=_FINISH.toggling,
     )

@@ -76,9 +76,9 @@ class Products(Struct, frozen=True):
         ends = [epilogue(call) for call in calls]
         fused = np.array([bool(end) or self.engine is not None for end in ends])
         if self.engine is not None:
-            rates = self.engine.rate
+            rates, moved = self.engine.rate, self.engine.traffic
             rate = column(calls, lambda call: rates.get(call.dtype, rates["float32"]))
-            traffic = self.engine.traffic
+            traffic = column(calls, lambda call: moved.get(call.dtype, 1.0))
             passes = [
                 replace(one, cycles=one.cycles * rate, l2_bytes=one.l2_bytes * traffic, dram_bytes=one.dram_bytes * traffic)
                 for one in passes

@@ -88,16 +88,14 @@ def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Seque
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=executed / chip.lanes / code.issue * tail(chip, blocks, code.resident),
-            serial_cycles=code.serial_cycles,
             l2_bytes=moved,
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=np.where(vectors, code.pattern, code.unaligned)
             * np.maximum(1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0), least_share)
             * utilisation(chip, elements / VECTOR),
-            overlap=code.overlap,
             operations=executed,
-            toggling=code.toggling,
         )
     ]
 
@@ -119,17 +117,15 @@ def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=instructions / chip.lanes / code.issue * tail(chip, blocks, code.resident)
             + channels / chip.sm_count * _CHANNEL_CYCLES,
             serial_cycles=code.serial_cycles + _TURN_CYCLES * np.minimum(turns, _MOST_TURNS),
-            round_trips=code.round_trips,
             l2_bytes=moved + _STATISTICS_L2_BYTES * channels,
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             cold_bytes=_STATISTICS_BYTES * channels,
             pattern=np.where(vectors, code.pattern, code.unaligned) * utilisation(chip, channels * np.minimum(plane, threads)),
-            overlap=code.overlap,
             operations=instructions,
-            toggling=code.toggling,
         )
     ]
 
@@ -152,6 +148,7 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=instructions / chip.lanes / code.issue,
             serial_cycles=code.serial_cycles * batches + _TENSOR_CYCLES * inputs,
             round_trips=code.round_trips * batches,
@@ -160,9 +157,7 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
             pattern=np.where(whole, code.pattern, code.unaligned)
             / (1.0 + _IDLE_LOSS * (idle - 1.0))
             * utilisation(chip, elements / VECTOR),
-            overlap=code.overlap,
             operations=instructions,
-            toggling=code.toggling,
         )
     ]
 
@@ -183,19 +178,17 @@ def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=instructions
             / chip.lanes
             / code.issue
             * tail(chip, blocks, code.resident)
             * (_ROW_WORK + _PADDED_WORK * warps),
             serial_cycles=code.serial_cycles + _WINDOW_CYCLES * np.minimum(windows, _MOST_WINDOW),
-            round_trips=code.round_trips,
             l2_bytes=(outputs * (1.0 + _WINDOW_L2 * windows)) * size + indices,
             dram_bytes=(moved + indices) * chip.missing(moved + indices) + code.streamed * moved,
             pattern=np.where(width % VECTOR == 0, code.pattern, code.unaligned) * utilisation(chip, outputs),
-            overlap=code.overlap,
             operations=instructions,
-            toggling=code.toggling,
         )
     ]
 
@@ -220,15 +213,13 @@ def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePas
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=instructions / chip.lanes / code.issue * tail(chip, planes, code.resident),
             serial_cycles=code.serial_cycles + _SPOT_CYCLES * np.minimum(window, _MOST_SPOT_WINDOW),
-            round_trips=code.round_trips,
             l2_bytes=moved * _SPOT_L2,
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=code.pattern * utilisation(chip, planes * np.minimum(spots, WARP)),
-            overlap=code.overlap,
             operations=instructions * _SPOT_BUSY,
-            toggling=code.toggling,
         )
     ]
 
@@ -246,15 +237,14 @@ def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=instructions / chip.lanes / code.issue * tail(chip, np.ceil(outputs / _REDUCED), code.resident),
             serial_cycles=code.serial_cycles + _STEP_CYCLES * steps,
             round_trips=code.round_trips + np.minimum(length / _STRETCH, _MOST_TRIPS),
             l2_bytes=moved,
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=code.pattern * utilisation(chip, image / VECTOR),
-            overlap=code.overlap,
             operations=instructions,
-            toggling=code.toggling,
         )
     ]
 
@@ -271,15 +261,13 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=elements * work / chip.lanes / code.issue * tail(chip, rows, code.resident),
             serial_cycles=code.serial_cycles + _ROW_STEP_CYCLES * np.log2(length + 1.0),
-            round_trips=code.round_trips,
             l2_bytes=moved * (1.0 + readings) / 2.0,
             dram_bytes=moved * chip.missing(moved) + (readings - 1.0) * elements * size * chip.missing(row_bytes),
             pattern=code.pattern * utilisation(chip, elements / VECTOR),
-            overlap=code.overlap,
             operations=elements * work,
-            toggling=code.toggling,
         )
     ]
 
@@ -295,14 +283,11 @@ def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     return [
         CodePass.of(
             len(calls),
+            code,
             cycles=elements * _MOVE / chip.lanes / code.issue,
-            serial_cycles=code.serial_cycles,
-            round_trips=code.round_trips,
             l2_bytes=moved * np.where(row >= _SHORT, *_COPY_L2),
             dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=np.where(row >= _LONG, long, np.where(row >= _SHORT, short, single)) * utilisation(chip, elements),
-            overlap=code.overlap,
             operations=elements * _MOVE,
-            toggling=code.toggling,
         )
     ]

@@ -190,6 +190,10 @@ class KernelCode(Struct, frozen=True):
     resident: float = 8.0
 
 
+_PLAIN = KernelCode()
+_OF_CODE = ("serial_cycles", "round_trips", "pattern", "overlap", "toggling")
+
+
 class CodePass(Struct, frozen=True):
     """One launch of device code, for n invocations at once; arrays of shape ``(n,)``.
 
@@ -216,30 +220,12 @@ class CodePass(Struct, frozen=True):
     toggling: Array
 
     @classmethod
-    def of(
-        cls,
-        count: int,
-        *,
-        runs: ArrayLike = True,
-        cycles: ArrayLike = 0.0,
-        serial_cycles: ArrayLike = 0.0,
-        round_trips: ArrayLike = 0.0,
-        l2_bytes: ArrayLike = 0.0,
-        dram_bytes: ArrayLike = 0.0,
-        cold_bytes: ArrayLike = 0.0,
-        pattern: ArrayLike = 1.0,
-        overlap: ArrayLike = 3.0,
-        operations: ArrayLike = 0.0,
-        toggling: ArrayLike = 1.0,
-    ) -> CodePass:
-        def column(value: ArrayLike) -> Array:
-            return np.broadcast_to(np.asarray(value, np.float64), (count,))
-
-        return cls(
-            np.broadcast_to(np.asarray(runs, np.bool_), (count,)),
-            *map(column, (cycles, serial_cycles, round_trips, l2_bytes, dram_bytes, cold_bytes, pattern, overlap)),
-            *map(column, (operations, toggling)),
-        )
+    def of(cls, count: int, code: KernelCode = _PLAIN, *, runs: ArrayLike = True, **figures: ArrayLike) -> CodePass:
+        """Pass of ``count`` invocations; missing figures are the code's, or 0."""
+        of_code = {name: getattr(code, name) for name in _OF_CODE}
+        every = {**dict.fromkeys(cls.__struct_fields__[1:], 0.0), **of_code, **figures}
+        columns = {name: np.broadcast_to(np.asarray(value, np.float64), (count,)) for name, value in every.items()}
+        return cls(np.broadcast_to(np.asarray(runs, np.bool_), (count,)), **columns)
 
     def moved(self, *, cold: bool) -> Array:
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes

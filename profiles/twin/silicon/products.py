@@ -50,52 +50,47 @@ def matmul(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     aligned = k % VECTOR == 0
     row = CodePass.of(
         len(calls),
+        _ROW,
         cycles=operations / chip.lanes * np.where(aligned, _ROW_CYCLES, _ROW_SCALAR_CYCLES) * tail(chip, blocks, _ROW.resident),
-        serial_cycles=_ROW.serial_cycles,
-        round_trips=_ROW.round_trips,
         l2_bytes=footprint + np.minimum(vectors * n / _ROW_OUTPUTS, matrix),
         dram_bytes=footprint * chip.missing(footprint) + _ROW.streamed * footprint,
         cold_bytes=matrix * (1.0 - chip.missing(footprint)),
         pattern=np.where(aligned, _ROW.pattern, _ROW.unaligned)
         * utilisation(chip, n * batch * np.minimum(k / VECTOR, WARP) * _ROW_LOADS),
-        overlap=_ROW.overlap,
         operations=_ROW_OPERATIONS * operations,
-        toggling=_ROW.toggling,
     )
     product = gemm(chip, m, n, k, batch, np.where(aligned & (n % VECTOR == 0), 1.0, _UNALIGNED_PRODUCT), may_split=True)
     read = matrix * again(chip, product.down, matrix) + vectors * again(chip, product.across, vectors)
     tiled = CodePass.of(
         len(calls),
+        _TILED,
         cycles=product.cycles * narrow,
         serial_cycles=product.serial_cycles,
-        round_trips=_TILED.round_trips,
         l2_bytes=product.l2_bytes * size / _SINGLE_BYTES,
         dram_bytes=(read + outputs * product.split) * chip.missing(footprint) + _TILED.streamed * footprint,
         cold_bytes=matrix * (1.0 - chip.missing(footprint)),
-        pattern=_TILED.pattern,
-        overlap=_TILED.overlap,
         operations=product.operations * narrow * energy,
         toggling=_TILED.toggling - _TILED_SETTLING * product.tile,
     )
     parts = outputs * (product.split + 1.0)
     reduction = CodePass.of(
         len(calls),
+        _REDUCTION,
         runs=(m > 1) & (product.split > 1),
         cycles=outputs * _REDUCTION_CYCLES / chip.lanes,
         l2_bytes=parts,
         dram_bytes=parts * chip.missing(parts),
         operations=outputs * _REDUCTION_OPERATIONS,
-        toggling=_REDUCTION.toggling,
     )
     # The bias is copied over the output first; the product then adds to it.
     start = CodePass.of(
         len(calls),
+        _BIAS,
         runs=bias > 0,
         cycles=m * n * _BIAS_CYCLES / chip.lanes,
         l2_bytes=2.0 * outputs,
         dram_bytes=2.0 * outputs * chip.missing(2.0 * outputs),
         operations=m * n,
-        toggling=_BIAS.toggling,
     )
     return [start, tiled.merged(m == 1, row), reduction]
 
@@ -134,14 +129,11 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     moved = 2.0 * _SINGLE_BYTES * scores
     middle = CodePass.of(
         len(calls),
+        _SOFTMAX,
         cycles=scores * _SOFTMAX_OPERATIONS / chip.lanes / _SOFTMAX.issue,
-        serial_cycles=_SOFTMAX.serial_cycles,
-        round_trips=_SOFTMAX.round_trips,
         l2_bytes=2.0 * moved,  # each row is read three times and written once
         dram_bytes=moved * chip.missing(moved),
-        pattern=_SOFTMAX.pattern,
         operations=scores * _SOFTMAX_OPERATIONS,
-        toggling=_SOFTMAX.toggling,
     )
     return [result[0], middle, result[1]]
 
@@ -163,13 +155,10 @@ def transposed(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     main = _whole(chip, product, moved, _COLUMNS_PATTERN)
     scatter = CodePass.of(
         len(calls),
+        _SCATTER,
         cycles=(m * n * groups * _ADDITION + outputs * _OUTPUT) / chip.lanes / _SCATTER.issue,
-        serial_cycles=_SCATTER.serial_cycles,
-        round_trips=_SCATTER.round_trips,
         l2_bytes=2.0 * columns,
         dram_bytes=(columns + _SINGLE_BYTES * outputs) * chip.missing(columns),
-        pattern=_SCATTER.pattern,
         operations=m * n * groups * _ADDITION,
-        toggling=_SCATTER.toggling,
     )
     return [main, scatter]

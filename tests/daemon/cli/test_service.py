@@ -235,7 +235,7 @@ def test_an_ordinary_user_is_told_what_only_root_sees(board: Board, tmp_path: Pa
     words = [*CLI, "doctor", "--root", str(board.root), "--socket", "/nonexistent", "--state-dir", "/nonexistent"]
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     # Without its packages Python would find those of an installed jetdvfs instead.
-    for place in (sysconfig.get_path("purelib"), ROOT):
+    for place in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), ROOT):
         if subprocess.run([*become, "test", "-r", place], check=False, timeout=60).returncode:
             pytest.skip("needs a Python and a source tree that every user may read")
     done = subprocess.run([*become, *words], capture_output=True, text=True, check=False, timeout=60, cwd="/")

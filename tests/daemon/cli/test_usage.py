@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +168,22 @@ sys.exit(code)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
     ended_before = done.returncode == 0 and not done.stderr
     assert ended_before or (done.returncode, done.stderr) == (130, "jetdvfs predict: interrupted\n")
+
+
+def test_a_console_that_tells_no_size_has_80_columns() -> None:
+    screen, console = pty.openpty()  # like a serial line's, of no columns and no rows
+    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    words = [sys.executable, "-m", "jetdvfs.daemon.cli", "release", "--help"]
+    with subprocess.Popen(words, stdin=console, stdout=console, cwd="/", env=plain) as program:
+        os.close(console)
+        shown = b""
+        with contextlib.suppress(OSError):  # its end
+            while part := os.read(screen, 1 << 16):
+                shown += part
+        assert program.wait() == 0
+    os.close(screen)
+    usage = shown.decode().splitlines()[0]
+    assert 40 < len(usage) <= 80, usage
 
 
 def test_a_terminal_that_knows_ascii_only_shows_what_it_can(tmp_path: Path) -> None:

@@ -281,6 +281,15 @@ def test_a_refusal_is_one_line_with_its_exit_code(daemon: Daemon, holder: Path) 
         (b'{"x":"' + b"y" * 2_000_000, "6 0 0 0 0 it hung up: there is no daemon"),
         (b"", "6 0 0 0 0 it hung up: there is no daemon"),
     ],
+    ids=[
+        "refusal",
+        "unknown call",
+        "nothing",
+        "cut short",
+        "nested",
+        "endless",
+        "no answer",
+    ],  # an environment holds no long one
 )
 def test_strange_answers_do_no_harm(answer: bytes, told: str, holder: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:

@@ -109,7 +109,7 @@ def test_products_around_a_softmax_are_attention() -> None:
         (product(query, key), (-1, -1)), (pointwise("mul", shape=scores), (0,)), (pointwise("add", 2, scores), (1, -1)),
         (pointwise("softmax", shape=scores), (2,)), (product(scores, value), (3, -1)),
     )  # fmt: skip
-    (made,) = as_engine(wired(*parts), half=True).launches
+    (made,) = as_engine(wired(*parts), "float16").launches
     assert made.kind == "attention" and made.output == (2, 4, 8, 16)
     assert made.inputs == (query, key, scores, value)
     assert made.bytes == 2 * sum(map(numel, (query, key, scores, value, made.output)))
@@ -144,7 +144,7 @@ def test_means_over_images_are_pools() -> None:
 
 def test_half_precision_halves_bytes_and_copies_the_image_that_is_handed_in() -> None:
     plain = wired((convolution(), (-1,)), (pointwise("exp"), (0,)), (convolution(), (-1,)))
-    full, half = as_engine(plain), as_engine(plain, half=True)
+    full, half = as_engine(plain), as_engine(plain, "float16")
     assert kinds(half) == ["clone", *kinds(full)]
     assert [launch.dtype for launch in half.launches] == ["float16"] * 4
     assert [2 * launch.bytes for launch in half.launches[1:]] == [launch.bytes for launch in full.launches]
@@ -169,7 +169,7 @@ def swish(channels: int) -> KernelInvocation:
 def half(*launches: tuple[KernelInvocation, tuple[int, ...]]) -> list[str]:
     """The kinds of an engine in half precision behind some layers that are the same everywhere: copy, convolution, silu."""
     before = [(filters(3, 16), (-1,)), (swish(16), (0,))]
-    made = kinds(as_engine(wired(*before, *launches), half=True))
+    made = kinds(as_engine(wired(*before, *launches), "float16"))
     assert made[:3] == ["clone", "conv2d", "silu"]  # the image's own convolution takes in no activation but a relu
     return made[3:]
 
@@ -233,7 +233,7 @@ def test_a_join_is_no_layer_and_what_two_joins_read_is_copied_once() -> None:
     side, both = (1, 16, 8, 8), sized("cat", [(1, 16, 8, 8)] * 2, (1, 32, 8, 8), dim=1)
     fire = [(filters(16, 16, kernel=1), (1,)), (filters(16, 16, kernel=3), (1,)), (both, (2, 3)), (filters(32, 8), (4,))]
     assert half(*fire) == ["conv2d"] * 3
-    engine = as_engine(wired(*_after([*fire, (both, (2, 3)), (filters(32, 4, kernel=3), (6,))])), half=True)
+    engine = as_engine(wired(*_after([*fire, (both, (2, 3)), (filters(32, 4, kernel=3), (6,))])), "float16")
     assert kinds(engine)[3:] == ["conv2d", "conv2d", "conv2d", "clone", "clone", "conv2d"]
     assert engine.reads[5] == (4,) and engine.reads[-1] == (7,) and engine.launches[6].inputs == (side,)
 
@@ -242,7 +242,7 @@ def test_alexnets_engine_has_the_layers_that_were_published() -> None:
     model = decompose(REFERENCE / "alexnet.pt", [parse_input("1x3x224x224")], optimized=True)
     convolutions = ["conv2d_relu", "max_pool2d", "conv2d_relu", "max_pool2d", *["conv2d_relu"] * 3, "max_pool2d"]
     wanted = ["clone", *convolutions, "clone", "matmul+relu", "matmul+relu", "matmul"]
-    assert kinds(as_engine(model, half=True)) == wanted
+    assert kinds(as_engine(model, "float16")) == wanted
 
 
 def test_what_cannot_be_fused_is_refused() -> None:
@@ -276,7 +276,7 @@ def test_the_command_line_lists_an_engine_of_a_model(capsys: pytest.CaptureFixtu
 
 def test_a_calibrated_engine_runs_convolutions_and_products_in_8_bits() -> None:
     model = decompose(REFERENCE / "resnet18.pt", [parse_input("1x3x224x224")], optimized=True)
-    half, eight = as_engine(model, half=True), as_engine(model, eight_bits=True)
+    half, eight = as_engine(model, "float16"), as_engine(model, "int8")
     assert kinds(eight) == kinds(half) and eight.reads == half.reads
     weighed = [launch.dtype for launch in eight.launches if launch.kind.startswith(("conv2d", "matmul"))]
     assert set(weighed) == {"int8"} and len(weighed) == 21
@@ -289,7 +289,7 @@ def test_attention_of_a_calibrated_engine_stays_in_half_precision() -> None:
     parts = [
         (product((4, 16), (16, 8)), (-1, -1)), (pointwise("softmax", shape=(4, 8)), (0,)), (product((4, 8), (8, 4)), (1, -1)),
     ]  # fmt: skip
-    made = as_engine(wired(*parts), eight_bits=True).launches
+    made = as_engine(wired(*parts), "int8").launches
     assert {launch.dtype for launch in made if launch.kind != "matmul"} <= {"float16"}
 
 
@@ -301,7 +301,7 @@ def test_the_rules_make_the_layers_of_engines_that_were_built(name: str, most: i
         pytest.skip(f"no sample engines at {Path(sample).parent}")
     built = decompose(sample, []).launches
     model = decompose(REFERENCE / f"{name}.pt", [parse_input("1x3x224x224")], optimized=True)
-    made = as_engine(model, half=True).launches
+    made = as_engine(model, "float16").launches
     assert len(made) == len(built)
 
     def compared(launch: KernelInvocation) -> tuple[object, ...]:

@@ -101,7 +101,7 @@ class Sketch:
 
     def engine(self, *, half: bool = False) -> list[str]:
         """The layers by their kinds, with what is fused to them."""
-        return [told(launch) for launch in as_engine(self.network(), half=half).launches]
+        return [told(launch) for launch in as_engine(self.network(), "float16" if half else "float32").launches]
 
 
 def told(launch: KernelInvocation) -> str:
@@ -316,7 +316,7 @@ def test_a_vision_transformer_in_half_precision() -> None:
         x = drawn.then("add", drawn.then("mul", y, -1), x)
     block = ["product", "attention", "product", "layer_norm+mul+add", "product+gelu", "product", "layer_norm+mul+add"]
     drawn.then("layer_norm", x)
-    made = as_engine(drawn.network(), half=True)
+    made = as_engine(drawn.network(), "float16")
     assert [told(launch) for launch in made.launches] == ["product", "layer_norm+add", *block, *block]
     joined, norm = made.launches[2], made.launches[5]
     assert joined.output == (1, 64, 288) and joined.inputs == ((1, 64, 96), (96, 288))

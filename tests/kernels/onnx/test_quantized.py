@@ -209,7 +209,7 @@ def test_inputs_and_weights_alone_in_8_bits_run_in_8_bits(half: bool) -> None:
     nodes.append(node("GlobalAveragePool", [source], ["y"]))
     weights = (*WEIGHTS, tensor("w3", (3, 3, 3, 3), b"\0" * 81, INT8))
     network = decompose(io.BytesIO(model(graph(nodes, [declared("x", X.shape)], ["y"], weights))), [X])
-    for made in (network, as_engine(network, half=half)):
+    for made in (network, as_engine(network, "float16" if half else "float32")):
         products = [launch for launch in made.launches if launch.kind.startswith("conv2d")]
         assert [launch.dtype for launch in products] == ["qint8"] * 3
     assert products[-1].kind == "conv2d_add_relu"

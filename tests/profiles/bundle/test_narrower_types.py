@@ -51,5 +51,5 @@ def test_quantised_tokens_keep_the_published_ratios_to_half_precision(dtype: str
 def test_an_engine_in_8_bits_is_not_slower_than_one_in_half_precision() -> None:
     network = decompose(REFERENCE / "resnet18.pt", [parse_input("1x3x224x224")], optimized=True)
     cost = load_bundle("agx-orin-64gb-sim").cost
-    half, eight = (surface(as_engine(network, half=True, eight_bits=narrow), cost).latency_ms for narrow in (False, True))
+    half, eight = (surface(as_engine(network, dtype), cost).latency_ms for dtype in ("float16", "int8"))
     assert (eight <= half * 1.02).all()

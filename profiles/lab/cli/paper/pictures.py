@@ -271,19 +271,14 @@ def _figure_7(study: Study) -> Figure:
     return figure
 
 
+_FIGURES = (_figure_1, _figure_2, _figure_3, _figure_4, _figure_5, _figure_6, _figure_7)
 _DRAWN: Mapping[str, Callable[[Study], Figure]] = {
     "table-4": _kernels("time", TABLE_4),
     "table-5": _kernels("power", TABLE_5),
     "table-6": _networks("latency", TABLE_6),
     "table-7": _networks("energy", TABLE_7),
     "table-8": _table_8,
-    "figure-1": _figure_1,
-    "figure-2": _figure_2,
-    "figure-3": _figure_3,
-    "figure-4": _figure_4,
-    "figure-5": _figure_5,
-    "figure-6": _figure_6,
-    "figure-7": _figure_7,
+    **{f"figure-{number}": draw for number, draw in enumerate(_FIGURES, 1)},
 }
 
 

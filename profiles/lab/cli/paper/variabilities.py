@@ -210,12 +210,5 @@ def _signed(compared: PredictionComparison) -> float:
     return float(np.median(100.0 * (compared.predicted / compared.observed - 1.0)))
 
 
-FIGURES: Mapping[str, Callable[[Study], Section]] = {
-    "figure-1": _figure_1,
-    "figure-2": _figure_2,
-    "figure-3": _figure_3,
-    "figure-4": _figure_4,
-    "figure-5": _figure_5,
-    "figure-6": _figure_6,
-    "figure-7": _figure_7,
-}
+_FIGURES = (_figure_1, _figure_2, _figure_3, _figure_4, _figure_5, _figure_6, _figure_7)
+FIGURES: Mapping[str, Callable[[Study], Section]] = {f"figure-{number}": made for number, made in enumerate(_FIGURES, 1)}

@@ -12,7 +12,14 @@ from .simulated import TwinMeter
 
 def listed(network: Network, compiled: str) -> Network:
     """Launches of a network by an engine, if ``compiled``. Raises ModelError."""
-    return as_engine(network, half=ENGINE_TYPES[compiled] == "float16") if compiled else network
+    return as_engine(network, ENGINE_TYPES[compiled]) if compiled else network
+
+
+def engines_of(board: str) -> list[str]:
+    """Engines that the simulated board runs. Raises TwinError."""
+    runtime, _ = engine_of(next(iter(ENGINE_TYPES)))
+    types = board_of(board, None).chip.detail.engines[runtime].types
+    return [name for name, dtype in ENGINE_TYPES.items() if dtype in types]
 
 
 def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 0) -> Silicon:

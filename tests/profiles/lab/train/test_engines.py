@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytest
@@ -20,10 +20,11 @@ from jetdvfs.kernels.network import KernelInvocation, Network
 from jetdvfs.profiles.adapt.measurements import MeasurementRows
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.bundle.manifest import UNSEEN_BOARD_ENGINE, Manifest
+from jetdvfs.profiles.bundle.manifest import Manifest
 from jetdvfs.profiles.errors import MeasurementError
+from jetdvfs.profiles.lab.measure.meters.engine import engines_of
 from jetdvfs.profiles.lab.train import engines
-from jetdvfs.profiles.lab.train.engines import add_engines, fit_rates, fit_start
+from jetdvfs.profiles.lab.train.engines import add_engines, evaluation_of, fit_rates, fit_start
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
 from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
@@ -55,9 +56,10 @@ def networks() -> list[Network]:
     return made
 
 
-def measured(cost: BoardCost, noise: float = 0.0) -> Sequence[NetworkMeasurement]:
+def measured(cost: BoardCost, noise: float = 0.0, halved: Collection[str] = ()) -> Sequence[NetworkMeasurement]:
     random, taken = np.random.default_rng(2), []
-    for one in networks():
+    for full in networks():
+        one = replace(full, calls=tuple(replace(c, dtype="float16") if c.kind in halved else c for c in full.launches))
         found = surface(one, cost)
         off = np.exp(noise * random.standard_normal((2, GRID.size)))
         figures = (found.latency_ms.ravel() * off[0], found.energy_mj.ravel() * off[0] * off[1])
@@ -71,6 +73,16 @@ def test_the_factors_that_made_measurements_are_found_in_them() -> None:
         found = fit_rates(COST, measured(replace(COST, engines=rates), noise))
         for name, factor in asdict(TRUE).items():
             assert getattr(found, name) == pytest.approx(factor, rel=near, abs=near), (name, noise)
+
+
+def test_kernels_of_a_type_whose_factors_are_known_keep_them() -> None:
+    own = replace(TRUE, windows=0.6, pointwise=0.3, groups=0.8, floor=0.5, weights=0.2, activations=0.1, product_power=0.8)
+    both = {"float32": TRUE, "float16": own}
+    costs = EngineCosts(both, UNSCALED, NO_SHARES, NO_SHARES, 0.0, 0.0, None)
+    found = fit_rates(COST, measured(replace(COST, engines=costs), halved=["conv2d"]), {"float32": TRUE})
+    for name in ("floor", "windows", "pointwise", "groups", "weights", "activations", "product_power"):
+        assert getattr(found, name) == pytest.approx(getattr(own, name), rel=0.01, abs=0.01), name
+    assert found.products == found.others == found.copies == found.other_power == 1.0  # no kernel tells
 
 
 def test_starts_are_taken_apart_into_what_each_kernel_costs_and_the_rest() -> None:
@@ -134,7 +146,8 @@ def test_a_profile_learns_what_engines_cost_and_keeps_everything_else(found: tup
 @pytest.mark.slow
 def test_engines_of_families_and_boards_left_out_are_nearer_and_keep_their_bounds(found: tuple[Bundle, Bundle]) -> None:
     old, new = found
-    for compiled, name in UNSEEN_BOARD_ENGINE.items():
+    for compiled in engines_of("tx2"):
+        name = evaluation_of(compiled)
         record = [row for row in new.manifest.evaluation[name]["networks"] if row["method"] == "timeline"]
         assert len(record) == 20
         assert np.mean([row["latency_percent"] for row in record]) < 12
