@@ -40,7 +40,7 @@ EXIT_CODES = """exit codes:
 
 
 def terminal_size() -> tuple[int, int]:
-    """Columns and rows; 80 and 24 of a console that tells none, as on a serial line, of which Python 3.10 makes 0."""
+    """Columns and rows; 80 and 24 on a serial line, where Python 3.10 finds 0."""
     columns, rows = shutil.get_terminal_size()
     return columns or 80, rows or 24
 

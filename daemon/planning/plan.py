@@ -76,8 +76,7 @@ def pareto_front(outlook: TargetFigures, permitted: NDArray[np.bool_]) -> list[_
     latency, energy = outlook.latency_ms.ravel()[cells], outlook.energy_mj.ravel()[cells]
     order = np.argsort(latency, kind="stable")
     least = np.minimum.accumulate(energy[order])
-    pays = np.ones(len(order), bool)
-    pays[1:] = least[1:] < least[:-1]  # slower pays off if the least energy so far falls
+    pays = np.append(True, least[1:] < least[:-1])[: len(order)]  # slower pays off if the least energy so far falls
     front = order[pays]
     last = np.append(latency[front][1:] != latency[front][:-1], True)[: len(front)]  # of those as fast
     indices = np.unravel_index(cells[front[last]], permitted.shape)

@@ -65,7 +65,7 @@ class EngineRates(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineCosts(Struct, frozen=True):
-    """Engine costs of a board: rates by element type, which also serve the types near them.
+    """Engine costs of a board: rates by element type, also for near types.
 
     Further members are the uncertainty of predicted engines, as in :class:`.board.BoardCost`.
     """

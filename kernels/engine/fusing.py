@@ -52,8 +52,8 @@ def as_engine(network: Network, dtype: str = "float32") -> Network:
     """Launches of the engine that TensorRT would build of an unfused network.
 
     Args:
-        dtype: ``float32``; ``float16`` (``trtexec --fp16``), except for launches in 8 bits; or ``int8``: half precision and a
-            calibration for 8 bits (``trtexec --int8 --fp16``).
+        dtype: ``float32``, ``float16`` (``trtexec --fp16``; launches in 8 bits keep them) or ``int8`` (``trtexec --int8
+            --fp16``).
 
     Raises:
         ModelError: it is compiled already, its reads are unknown, or a launch lacks members of its kind.

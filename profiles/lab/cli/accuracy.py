@@ -174,6 +174,10 @@ def _kernels(pairs: _Json) -> Iterator[AccuracyRow]:
     for pair in pairs:
         goal = min(pair["plain_percent"], pair["goal_percent"] or pair["plain_percent"])
         yield _goal(f"{pair['table']} on {pair['gpu']}, held out", pair["own_percent"] / 100, goal / 100)
+        if pair["forest_percent"] is not None:
+            yield AccuracyRow(
+                f"{pair['table']} on {pair['gpu']}, by Jung et al.'s forest", "", f"{pair['forest_percent']:.1f}%"
+            )
 
 
 def _layers(found: _Json) -> Iterator[AccuracyRow]:

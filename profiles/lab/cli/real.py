@@ -38,14 +38,15 @@ def run(args: argparse.Namespace) -> int:
     found = []
     if not args.json:
         print("mean error of kernels held out; goal: within its figure where there is one, and no worse than the plain recipe")
-        print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'own':>8}{'goal':>8}")
+        print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'forest':>8}{'own':>8}{'goal':>8}")
     try:
         with needing("jetdvfs-lab compare kernels", "train", InputError):
             for pair in pairs(args.data, args.threads, args.seed, progress_bar):
                 found.append(pair)
                 if not args.json:
                     goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
-                    figures = f"{pair.plain_percent:>7.2f}%{pair.own_percent:>7.2f}%{goal:>8}"
+                    forest = "" if pair.forest_percent is None else f"{pair.forest_percent:.2f}%"
+                    figures = f"{pair.plain_percent:>7.2f}%{forest:>8}{pair.own_percent:>7.2f}%{goal:>8}"
                     print(
                         f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}",
                         flush=True,
@@ -82,10 +83,7 @@ def _layers_file(args: argparse.Namespace) -> Path:
 
 
 def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
-    """Hold out each network of a table of layers, print errors, and return True if a goal is missed.
-
-    Raises ComparisonDataError, or ModuleNotFoundError without a training library.
-    """
+    """Print errors of networks left out, and return True if a goal is missed. Raises ComparisonDataError, ModuleNotFoundError."""
     from ..compare.real.layers import GOALS, left_out, means, nearest
     from ..compare.real.shipped_layers import shipped
 

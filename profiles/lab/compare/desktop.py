@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Difficulty of simulated kernels compared with the same shapes on desktop GPUs (sitar-lab/NeuSight).
 
-Published times are of PyTorch repeating an operator, at least the host's issue time, and are simulated as such.
+Times are of repeated operators: at least the host's issue time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine costs for a finished bundle, without new models.
 
-The simulated engine runs networks decomposed as engines (``decompose --as engine``); factors absorb the differences. Two
-reference networks show the largest, since TensorRT merges parallel convolutions and the simulated engine does not.
+The simulated engine runs networks decomposed as engines (``decompose --as engine``); factors absorb the differences.
+TensorRT merges parallel convolutions, the simulated engine does not.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64],
 def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement], known: Mapping[str, EngineRates] = _NONE) -> EngineRates:
     """Factors of one element type's kernels by latencies and energies of engines. Raises MeasurementError.
 
-    Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data. Kernels of types in
-    ``known`` keep their factors: an engine in 8 bits has some in half precision.
+    Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data. Types in ``known``
+    keep theirs.
     """
     if not measured:
         raise MeasurementError("engines: no network was measured")
@@ -217,7 +217,7 @@ _STARTS = 12  # configurations at which each network's start is timed
 
 
 def evaluation_of(compiled: str) -> str:
-    """Name of the evaluation of an engine on unseen boards, in a manifest."""
+    """Name in a manifest of an engine's evaluation on unseen boards."""
     return f"unseen_board_{compiled.replace('-', '_')}"
 
 

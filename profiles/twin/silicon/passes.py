@@ -221,7 +221,7 @@ class CodePass(Struct, frozen=True):
 
     @classmethod
     def of(cls, count: int, code: KernelCode = _PLAIN, *, runs: ArrayLike = True, **figures: ArrayLike) -> CodePass:
-        """Pass of ``count`` invocations; missing figures are the code's, or 0."""
+        """Pass of ``count`` invocations; missing figures are the code's or 0."""
         of_code = {name: getattr(code, name) for name in _OF_CODE}
         every = {**dict.fromkeys(cls.__struct_fields__[1:], 0.0), **of_code, **figures}
         columns = {name: np.broadcast_to(np.asarray(value, np.float64), (count,)) for name, value in every.items()}

@@ -15,7 +15,7 @@ from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import LaunchFloor
 from jetdvfs.kernels.cost.totals import NO_SHARES
 from jetdvfs.kernels.network import KernelInvocation, Network, numel
-from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, pointwise, relu
 
 FLOOR = LaunchFloor(5.0, 2000.0)
 STARTS = HostModel({"engine": (60.0, 0, 0, 0), "engine.launch": (2.0, 0, 0, 0)}, (0, 10_000.0, 0, 0))
@@ -42,12 +42,6 @@ def test_where_every_factor_is_one_an_engine_s_kernels_take_what_the_framework_s
     np.testing.assert_allclose(same.latency_ms, framework.latency_ms, rtol=1e-5)
 
 
-def pointwise(channels: int = 64) -> KernelInvocation:
-    wide = conv2d(channels)
-    weight, moved = (channels, channels, 1, 1), 4 * (2 * numel(wide.output) + channels * channels)
-    return replace(wide, params={**wide.params, "weight": weight, "padding": (0, 0)}, flops=wide.flops // 9, bytes=moved)
-
-
 OF_EACH_SORT = {
     "windows": conv2d(),
     "pointwise": pointwise(),
@@ -67,6 +61,13 @@ def test_each_factor_is_of_its_own_kernels(factor: str) -> None:
             assert (after < before).all()
         else:
             np.testing.assert_array_equal(after, before)
+
+
+def test_a_type_without_factors_takes_those_of_the_nearest() -> None:
+    named = {dtype: EngineRates(floor=floor) for dtype, floor in (("float32", 1.0), ("float16", 2.0), ("int8", 3.0))}
+    costs = EngineCosts(named, UNSCALED, NO_SHARES, NO_SHARES, 0.1, 0.1, None)
+    near = {"float16": "float16", "bfloat16": "float16", "int64": "float16", "quint8": "int8", "int4": "float16"}
+    assert {dtype: costs.rates_of(dtype).floor for dtype in near} == {dtype: named[of].floor for dtype, of in near.items()}
 
 
 def test_small_kernels_gain_where_a_launch_takes_less() -> None:

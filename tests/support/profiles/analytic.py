@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from jetdvfs.kernels.cost.board import BoardCost, KernelModel
@@ -97,6 +98,13 @@ def conv2d(channels: int = 64, size: int = 56, *, groups: int = 1, scope: str = 
     return KernelInvocation(
         "conv2d", scope, (shape,), shape, "float32", params, 2 * elements * taps, 8 * elements + 4 * channels * taps
     )
+
+
+def pointwise(channels: int = 64) -> KernelInvocation:
+    """A 1x1 convolution that keeps its input's shape."""
+    wide = conv2d(channels)
+    weight, moved = (channels, channels, 1, 1), 4 * (2 * numel(wide.output) + channels * channels)
+    return replace(wide, params={**wide.params, "weight": weight, "padding": (0, 0)}, flops=wide.flops // 9, bytes=moved)
 
 
 def recurrent(

@@ -27,6 +27,7 @@ _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
     "xgb": (100, {"learning_rate": 0.3, "max_depth": 6, "reg_lambda": 1.0, "min_child_weight": 1.0}),
 }  # fmt: skip
 NAMES = (*JUNG, *DEVICE_FEATURES)
+_AS_USUAL: Mapping[str, float] = {}
 
 
 class FeatureAddition(Struct, frozen=True):
@@ -81,7 +82,7 @@ class GlobalTrees:
         self._trees = []
         for number, column in enumerate(scaled.T):
             on_progress(number, len(metrics), f"{self.method} of {metrics[number]}")
-            self._trees.append(self._grown(rows[:, chosen], column, self.seed))
+            self._trees.append(grown(self.method, rows[:, chosen], column, self.seed, self.growth))
         self._targets, self.metrics = targets, metrics
         on_progress(len(metrics), len(metrics), self.method)
 
@@ -91,14 +92,6 @@ class GlobalTrees:
         found = np.stack([booster.predict(rows) for booster in self._trees], axis=-1)
         return self._targets.back(found)
 
-    def _grown(self, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int) -> Any:
-        xgboost = _xgboost()
-        rounds, told = _METHODS[self.method]
-        own = dict(self.growth)
-        rounds = rounds if self.method == "rf" else int(own.pop("rounds", rounds))
-        settings = {**told, **own, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
-        return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
-
     def _added(self, rows: NDArray[np.float32], column: NDArray[np.float64], groups: Sequence[str]) -> set[int]:
         assert self.addition is not None
         kept: set[int] = set()
@@ -107,17 +100,29 @@ class GlobalTrees:
             names = sorted(set(groups))
             held = set(rng.permutation(names)[: max(len(names) // 3, 1)])
             outside = np.array([group in held for group in groups])
-            gains = self._grown(rows[~outside], column[~outside], run).get_score(importance_type="gain")
+            gains = grown(self.method, rows[~outside], column[~outside], run, self.growth).get_score(importance_type="gain")
             order = sorted((int(name[1:]) for name in gains), key=lambda at: -gains[f"f{at}"])
             own, best = order[:1], -np.inf
             for at in order:
                 tried = list(dict.fromkeys([*own, at]))
-                booster = self._grown(rows[~outside][:, tried], column[~outside], run)
+                booster = grown(self.method, rows[~outside][:, tried], column[~outside], run, self.growth)
                 score = _determination(booster.predict(_xgboost().DMatrix(rows[outside][:, tried])), column[outside])
                 if score > best + self.addition.least:
                     own, best = tried, score
             kept |= set(own)
         return kept
+
+
+def grown(
+    method: Method, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int, growth: Mapping[str, float] = _AS_USUAL
+) -> Any:
+    """Booster of one column. Raises RecordError without XGBoost."""
+    xgboost = _xgboost()
+    rounds, told = _METHODS[method]
+    own = dict(growth)
+    rounds = rounds if method == "rf" else int(own.pop("rounds", rounds))
+    settings = {**told, **own, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
+    return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)
 
 
 def _rows(queries: Sequence[Query], names: Sequence[str]) -> NDArray[np.float32]:

@@ -62,6 +62,8 @@ def test_what_is_learned_of_the_bound_and_its_floor_beats_sizes_as_they_stand(
     for pair in found.values():
         assert pair["own_percent"] < pair["plain_percent"], pair
         assert pair["table"] != "conv" or pair["own_percent"] < 20  # 45% by models that do not know when it was measured
+        assert (pair["forest_percent"] is None) == (pair["table"] != "conv")  # Jung et al.'s estimator of single convolutions
+        assert pair["forest_percent"] is None or pair["own_percent"] < pair["forest_percent"] < 60
         assert pair["passed"] == (pair["own_percent"] <= min(pair["plain_percent"], pair["goal_percent"]))
     tables = [str(data / f"{name}.csv.gz") for name in ("conv", "relu")]
     asked = ["train", "--from-csv", *tables, *MAPPED, "--device", "V100", "--threads", "1"]

@@ -16,7 +16,7 @@ from jetdvfs.kernels.cost.host import HostModel
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.cost.roofline import LaunchFloor
 from jetdvfs.kernels.cost.totals import NO_SHARES
-from jetdvfs.kernels.network import KernelInvocation, Network
+from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.adapt.measurements import MeasurementRows
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
@@ -27,19 +27,13 @@ from jetdvfs.profiles.lab.train import engines
 from jetdvfs.profiles.lab.train.engines import add_engines, evaluation_of, fit_rates, fit_start
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated
-from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, relu
+from jetdvfs.tests.support.profiles.analytic import GRID, board, conv2d, matmul, network, pointwise, relu
 
 pytest.importorskip("scipy", reason="fitting needs scipy")
 
 TRUE = EngineRates(0.4, 0.8, 0.9, 0.6, 0.5, 0.7, 0.2, 0.7, 0.4, 1.2, 0.9)
 STARTS = HostModel({"engine": (20.0, 40_000.0, 0, 0), "engine.launch": (1.0, 1000.0, 0, 0)}, (0, 10_000.0, 0, 0))
 COST = replace(board(), floor=LaunchFloor(5.0, 2000.0), host=STARTS)
-
-
-def pointwise(channels: int) -> KernelInvocation:
-    wide = conv2d(channels)
-    params = {**wide.params, "weight": (channels, channels, 1, 1), "padding": (0, 0)}
-    return replace(wide, params=params, flops=wide.flops // 9)
 
 
 def networks() -> list[Network]:
