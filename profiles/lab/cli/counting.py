@@ -14,6 +14,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,12 +73,14 @@ def _count(args: argparse.Namespace) -> int:
         raise UsageError("counters: say a TABLE to read, or with --into a record whose networks are to be counted here")
     if args.network:
         raise UsageError("--network says whose TABLE it is; all networks of a record are counted")
+    before, began = len(read_counted(args.into)), time.monotonic()
     failed = count_networks(args.into, NsightCompute(args.ncu, args.metrics), output.progress_bar, args.count, args.processes)
-    counted = len(read_counted(args.into))
+    counted, took_s = len(read_counted(args.into)), time.monotonic() - began
+    each_s = took_s / max(counted - before, 1)
     if args.json:
-        output.print_json({"counted": counted, "failed": failed})
+        output.print_json({"counted": counted, "failed": failed, "took_s": took_s, "each_s": each_s})
     else:
-        print(f"{counted} networks of {args.into} are counted")
+        print(f"{counted} networks of {args.into} are counted; the {counted - before} of now took {each_s:.3g} s each")
         for name, why in failed.items():
             print(f"not counted: {name}: {why}")
     return 0

@@ -83,7 +83,7 @@ def _layers_file(args: argparse.Namespace) -> Path:
 
 
 def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:
-    """Print errors of networks left out, and return True if a goal is missed. Raises ComparisonDataError, ModuleNotFoundError."""
+    """Print errors of networks left out; True if a goal is missed. Raises ComparisonDataError, ModuleNotFoundError."""
     from ..compare.real.layers import GOALS, left_out, means, nearest
     from ..compare.real.shipped_layers import shipped
 

@@ -110,7 +110,10 @@ class _Fleet:
                 return
             time.sleep(_POLL_S)
             for board in working:
-                if board.running is not None and board.running[1].done():
+                if board.running is not None and board.running[1].cancelled():  # with a worker that held the campaign
+                    self._hand_out()
+                    self._interrupt(board)
+                elif board.running is not None and board.running[1].done():
                     (number, future), board.running = board.running, None
                     tables = self._result(board, future)
                     self._finished += 1
@@ -124,7 +127,7 @@ class _Fleet:
     def _check_boards(self) -> None:
         now, there = time.monotonic(), worker_names(self._client)
         if any(there.get(board.name, board.address) != board.address for board in self.boards):
-            self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
+            self._hand_out()
         for board in self.boards:
             address = there.get(board.name, "")
             if address != board.address:
@@ -136,6 +139,9 @@ class _Fleet:
                 board.steps.clear()
         if all(board.lost for board in self.boards):
             raise MeasurementError("no board of the cluster is left; finished steps are kept with --folder")
+
+    def _hand_out(self) -> None:
+        self._data = self._client.scatter(self._campaign, broadcast=True, hash=False)
 
     def _interrupt(self, board: _Board) -> None:
         if board.running is not None:

@@ -91,6 +91,25 @@ def test_boards_measure_what_each_would_have_alone(client: Any, campaign: Campai
     assert len(told) == len(campaign.units) and again.tables["kernel_ms"].value.sum() == found.tables["kernel_ms"].value.sum()
 
 
+def test_a_share_that_the_cluster_forgets_is_measured_again(
+    client: Any, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, forgotten = client.submit, list[Any]()
+
+    def forgetful(*words: Any, **options: Any) -> Any:
+        future = submit(*words, **options)
+        if len(forgotten) < 2:  # as of a worker that died with the campaign's only copy
+            forgotten.append(future)
+            future.cancel()
+        return future
+
+    monkeypatch.setattr(client, "submit", forgetful)
+    found = run_on_fleet(campaign, client, METERS)
+    units = enumerate(campaign.units)
+    alone = measurements_of(campaign, [measure_unit(campaign, n, unit, METERS(unit.node, n)) for n, unit in units])
+    assert len(forgotten) == 2 and found.tables["kernel_ms"].value.sum() == alone.tables["kernel_ms"].value.sum()
+
+
 def test_a_measurement_that_does_not_come_out_names_the_board(client: Any, campaign: Campaign) -> None:
     with pytest.raises(MeasurementError, match=r"board [01]: the meter does not answer"):
         run_on_fleet(campaign, client, broken)
