@@ -19,7 +19,7 @@ from ..network import DTYPE_BYTES, PACKED_TYPES, KernelInvocation, element_bytes
 from .roofline import DeviceRates, LaunchFloor, terms_ms
 
 _HALVES = ("float16", "bfloat16")
-_EIGHT_BITS = ("int8", "uint8", "qint8", "quint8")
+EIGHT_BITS = frozenset(("int8", "uint8", "qint8", "quint8"))
 OVERLAP = 3.0
 """Power to which partly overlapping times add up."""
 
@@ -34,8 +34,8 @@ def measured_type(dtype: str, measured: Sequence[str]) -> str | None:
     """The measured type that determines another's time; None if none has as many bits."""
     if dtype in _HALVES:
         wider: Sequence[str] = (*_HALVES, "float32")
-    elif dtype in _EIGHT_BITS or dtype in PACKED_TYPES:
-        wider = ("int8", *_HALVES, "float32") if dtype in _EIGHT_BITS else (*_HALVES, "float32")
+    elif dtype in EIGHT_BITS or dtype in PACKED_TYPES:
+        wider = ("int8", *_HALVES, "float32") if dtype in EIGHT_BITS else (*_HALVES, "float32")
     else:
         return None
     return next((each for each in wider if each in measured and each != dtype), None)
@@ -62,7 +62,7 @@ def narrowed(
     """Time of a kernel in ms, from ``wide_ms``, ``(n_cpu, n_gpu, n_emc)``, of the same work in a wider type."""
     gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]
     packed = call.dtype in PACKED_TYPES
-    narrow = packed or call.dtype in _EIGHT_BITS
+    narrow = packed or call.dtype in EIGHT_BITS
     compute_ms, memory_ms = terms_ms([call, wide, in_type(call, "float16") if narrow else call], gpu[None], emc[None], chip)
     # Packed weights, and integers on a chip without a rate for them, are multiplied in half precision.
     own_ms = compute_ms[2] if packed else np.minimum(compute_ms[0], compute_ms[2])

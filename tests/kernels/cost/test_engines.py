@@ -143,6 +143,16 @@ def test_what_an_engine_fused_is_a_guess_where_engines_were_not_measured() -> No
     assert surface(engine(fused, relu()), replace(unknown, observed=True)).guessed == ()  # as the board runs them
 
 
+def test_an_engine_in_8_bits_where_none_was_measured_says_so() -> None:
+    known = cost(EngineRates())
+    narrow = replace(conv2d(), dtype="int8")
+    said = "no engine in int8 was measured: TensorRT builds none on chips without instructions for it"
+    assert said in surface(engine(narrow), known).execution_note
+    assert known.engines is not None
+    both = replace(known, engines=replace(known.engines, rates={**known.engines.rates, "int8": EngineRates()}))
+    assert said not in surface(engine(narrow), both).execution_note + surface(engine(conv2d()), known).execution_note
+
+
 def test_factors_that_make_no_sense_are_refused() -> None:
     for factors in (
         {"floor": 0.0},
