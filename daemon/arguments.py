@@ -130,9 +130,7 @@ def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
 
 def add_method(parser: argparse.ArgumentParser) -> None:
     titled(parser, "prediction").add_argument(
-        "--method",
-        choices=METHODS,
-        help="timeline of host and GPU (default), or sum of kernel times",
+        "--method", choices=METHODS, help="timeline of host and GPU (default), or sum of kernel times"
     )
 
 

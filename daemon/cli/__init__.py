@@ -50,12 +50,16 @@ def launch(name: str, program: Callable[[], Program], argv: Sequence[str] | None
     words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     try:
-        from ...profiles.own_folders import forget_foreign_folders
+        from .interrupts import interrupted_afterwards
 
-        forget_foreign_folders()
-        from .verbs import run
+        with interrupted_afterwards():
+            from ...profiles.own_folders import forget_foreign_folders
 
-        code = run(program(), words, verb)
+            forget_foreign_folders()
+            from .verbs import run
+
+            own = program()
+        code = run(own, words, verb)
     except KeyboardInterrupt:
         print(f"{name} {verb}: interrupted", file=sys.stderr)
         code = 130

@@ -159,12 +159,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
     arguments.add_json(parser)
     if plot:
-        parser.add_argument(
-            "--plot",
-            type=picture_file,
-            metavar="FILE.png",
-            help="also draw a picture (needs matplotlib)",
-        )
+        parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="also draw a picture (needs matplotlib)")
 
 
 def add_measured_argument(parser: argparse._ActionsContainer) -> None:

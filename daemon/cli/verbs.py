@@ -8,16 +8,13 @@ A verb is a line of ``VERBS`` and a module with ``configure(parser)`` and ``run(
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import io
 import os
 import shutil
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,6 +26,7 @@ from ...kernels.text import printable
 from ...profiles.errors import ProfilesError
 from ..arguments import OneLineParser
 from ..errors import DaemonError, InputError, UsageError
+from .interrupts import interrupted_afterwards
 
 EXIT_CODES = """exit codes:
   0  done
@@ -52,8 +50,6 @@ class Parser(OneLineParser):
 
 
 COMMAND = "./my-application"
-
-_INTERRUPT = signal.default_int_handler
 
 _TWIN = "profiles.twin"
 
@@ -170,7 +166,7 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
     for former in (" ".join(words[:2]), verb):
         if former in program.moved:
             raise UsageError(f"moved to: {program.moved[former]}")
-    with _interrupted_afterwards():
+    with interrupted_afterwards():
         module = program.module_of(verb) if verb in program.verbs else None
     parser, verbs = parser_with(program, {verb: module} if module is not None else {})
     command: list[str] = []
@@ -188,22 +184,6 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()
     return code
-
-
-@contextlib.contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Delay an interrupt while libraries are loaded."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not _INTERRUPT:
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, _INTERRUPT)
-    if came:
-        raise KeyboardInterrupt
 
 
 def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:

@@ -26,7 +26,7 @@ class PredictorScore(Struct, frozen=True):
         networks, tested: number of training networks, and of test samples.
         mape, rmspe: mean absolute, and root mean square percentage error.
         within_5, within_10: share of predictions off by at most 5 and 10 percent.
-        training_s: processor time, of all metrics together.
+        training_s: processor time of all metrics.
         parameters: learned numbers, or trees.
         prediction_ms: processor time per sample, in a batch.
     """
