@@ -28,7 +28,7 @@ class PredictorScore(Struct, frozen=True):
         within_5, within_10: share of predictions off by at most 5 and 10 percent.
         training_s: processor time of all metrics.
         parameters: learned numbers, or trees.
-        prediction_ms: processor time per sample, in a batch.
+        prediction_ms: processor time of each, in a batch.
     """
 
     method: str

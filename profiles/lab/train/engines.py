@@ -217,7 +217,7 @@ _STARTS = 12  # configurations at which each network's start is timed
 
 
 def evaluation_of(compiled: str) -> str:
-    """Name in a manifest of an engine's evaluation on unseen boards."""
+    """Name of an engine's evaluation in a manifest."""
     return f"unseen_board_{compiled.replace('-', '_')}"
 
 
