@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jetdvfs.daemon.worker import slots
 from jetdvfs.daemon.worker.packing import packed_network, packed_surface
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.cost.model import surface
@@ -37,6 +38,12 @@ class Sweeps:
         return packed_surface(await self.workers.sweep(payload, bundle, self.folder, self.grid, "timeline", uid=uid, known={}))[
             1
         ]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No child has worked too long to be kept, however busy the machine is."""
+    monkeypatch.setattr(slots, "_MOST_S", 600.0)
 
 
 @asynccontextmanager
@@ -123,3 +130,14 @@ def test_the_child_of_a_sweep_to_come_starts_before_and_waits_however_long_its_m
                 await asyncio.sleep(0.05)
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_child_that_has_worked_long_is_not_kept(tmp_path: Path, readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_MOST_S", 0.0)  # its limit of processor time is for all its jobs
+
+    async def run() -> None:
+        async with sweeps(tmp_path) as one:
+            await one.sweep(NETWORKS[0])
+            assert not readers()
+
+    asyncio.run(run())
