@@ -12,6 +12,7 @@ import pytest
 
 from jetdvfs.profiles.lab.cli import main
 from jetdvfs.profiles.reference import reference_model
+from jetdvfs.tests.support.paths import DOCS, ROOT
 
 HEADING = "board,model,input,as,latency_ms,gpu_mhz"
 
@@ -74,3 +75,15 @@ def test_a_figure_that_misses_its_goal_by_a_hair_is_not_shown_as_the_goal(
     page = tmp_path / "accuracy.md"
     main(["compare", "all", "--data", str(data), "--only", "engines", "--write", str(page)])
     assert "| nano, engine: latency, median | 15.0% | 15.02% | missed |" in page.read_text()
+
+
+def test_the_page_of_the_repository_shows_its_stored_comparison_of_predictors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = ROOT / "tests/fixtures/records/h200_networks.json"
+    assert main(["compare", "all", "--data", str(tmp_path), "--only", "networks", "--networks", str(stored)]) in (0, 4)
+    section = capsys.readouterr().out.partition("`jetdvfs-lab evaluate --networks FILE`")[2].partition("\n## ")[0]
+    assert section.count("(ours)") == 3 and section.rstrip() in (DOCS / "accuracy.md").read_text(encoding="utf-8")
+    assert main(["evaluate", "--networks", str(stored)]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name}" in shown for name in ("seernet, searched", "dnnperf", "dippm", "xgboost-added", "rates"))
