@@ -258,7 +258,7 @@ def make_debs(folder: Path) -> None:
         tree.at(f"share/doc/{PRODUCT}/changelog.gz").write_bytes(gzip.compress(log, mtime=0))
         tree.at(f"share/doc/{PRODUCT}/CHANGELOG.md").unlink()
         tree.write(f"share/lintian/overrides/{PRODUCT}", (HERE / "debian" / "lintian-overrides").read_text())
-        for script in ("postinst", "prerm", "postrm"):
+        for script in ("preinst", "postinst", "prerm", "postrm"):
             tree.write(f"/DEBIAN/{script}", (HERE / "debian" / script).read_text(), 0o755)
         tree.write("/DEBIAN/conffiles", "/etc/jetdvfs/jetdvfsd.yaml\n")
         depends = [*python, "systemd", "libc6", "libstdc++6"]

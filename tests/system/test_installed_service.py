@@ -320,7 +320,7 @@ def test_an_upgrade_gives_the_board_back_and_the_new_version_serves(machine: Mac
     assert eventually(lambda: machine.settings() == found)
 
 
-def test_an_upgrade_to_a_daemon_that_does_not_start_keeps_the_baseline_and_names_the_way_back(
+def test_an_upgrade_to_a_daemon_that_does_not_start_leaves_the_earlier_one_serving(
     machine: Machine, found: dict[str, str]
 ) -> None:
     learned, installed = "/var/lib/jetdvfs/learned-before", "/srv/jetdvfs/dist/jetdvfs_*.deb"
@@ -331,13 +331,23 @@ def test_an_upgrade_to_a_daemon_that_does_not_start_keeps_the_baseline_and_names
     )
     machine.say(f"echo 'limits: {{gpu_hz: {{max: 905250000}}}}' > {DROP_IN} && systemctl restart jetdvfsd")
     version = machine.say("dpkg-query --show --showformat='${Version}' jetdvfs")
+    back = f"'jetdvfs doctor' names the reason; to go back: apt-get install --allow-downgrades ./jetdvfs_{version}_*.deb"
     with held(machine, f"--config {LOW}"):
         holding = machine.settings()
+        for _ in range(2):  # the second finds one in between that did not start
+            upgrade = machine.run("apt-get install -y --reinstall /tmp/broken.deb")
+            assert upgrade.returncode == 0
+            said = upgrade.stdout + upgrade.stderr
+            assert f"the new daemon does not start; that of {version} serves until the next boot" in said and back in said
+            assert holds_again(machine, holding), machine.journal()
+        machine.say(f"apt-get install -y --allow-downgrades {installed}")
+        assert holds_again(machine, holding), machine.journal()
+        assert machine.run("ls -d /usr/lib/jetdvfs-previous /run/systemd/system/jetdvfsd.service.d/previous.conf").stdout == ""
+        machine.say(f"echo 'limits: 7' > {DROP_IN}")  # with which no version starts
         upgrade = machine.run("apt-get install -y /tmp/broken.deb")
-        assert upgrade.returncode == 0
-        back = f"'jetdvfs doctor' names the reason; to go back: apt-get install --allow-downgrades ./jetdvfs_{version}_*.deb"
-        assert back in upgrade.stdout + upgrade.stderr
+        assert upgrade.returncode == 0 and back in upgrade.stdout + upgrade.stderr
         assert machine.settings() == found and not is_active(machine)
+        machine.say(f"echo 'limits: {{gpu_hz: {{max: 905250000}}}}' > {DROP_IN}")
         machine.say(f"apt-get install -y --allow-downgrades {installed}")
         assert holds_again(machine, holding), machine.journal()
     assert machine.run(f"test -e {DROP_IN} && rm {learned}").returncode == 0
