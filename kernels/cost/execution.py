@@ -110,8 +110,8 @@ def execution_note(network: Network, cost: BoardCost, execution: Execution) -> s
         notes.append("an engine fuses more than the launches listed here, which are PyTorch's")
     if execution == "eager" and network.runtime:
         notes.append(f"launches of {network.runtime:.40}: the host is taken to issue them one by one as under PyTorch")
-    narrow = sorted({kernel.dtype for kernel in network.launches} & EIGHT_BITS)
-    if narrow and execution == "engine" and cost.engines is not None and "int8" not in cost.engines.rates:
+    unmeasured = execution == "engine" and cost.engines is not None and "int8" not in cost.engines.rates
+    if unmeasured and (narrow := sorted({kernel.dtype for kernel in network.launches} & EIGHT_BITS)):
         notes.append(f"no engine in {narrow[0]} was measured: TensorRT builds none on chips without instructions for it")
     return "; ".join(notes)
 

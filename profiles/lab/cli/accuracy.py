@@ -287,6 +287,9 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
 
 
 _SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
+_NOTES = {
+    "engines": "Engines of simulated boards, on which profiles are trained, were set by these rows: fits, no predictions."
+}
 _SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE", "networks": "--networks FILE"}
 
 
@@ -318,6 +321,8 @@ def _page(found: dict[str, list[AccuracyRow]]) -> Iterator[str]:
 
 def _shown(name: str, rows: Sequence[AccuracyRow]) -> Iterator[str]:
     yield f"\n`jetdvfs-lab {' '.join(_PARTS[name][0])} {_SUBJECTS.get(name, '--data DIR')}`\n"
+    if name in _NOTES:
+        yield f"{_NOTES[name]}\n"
     yield "| Measure | Goal | Now | |\n|---|---|---|---|"
     for row in rows:
         yield f"| {row.measure} | {row.goal} | {row.now} | {'' if row.met is None else 'met' if row.met else 'missed'} |"

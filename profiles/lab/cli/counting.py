@@ -76,11 +76,14 @@ def _count(args: argparse.Namespace) -> int:
     before, began = len(read_counted(args.into)), time.monotonic()
     failed = count_networks(args.into, NsightCompute(args.ncu, args.metrics), output.progress_bar, args.count, args.processes)
     counted, took_s = len(read_counted(args.into)), time.monotonic() - began
-    each_s = took_s / max(counted - before, 1)
+    new = counted - before
+    each_s = took_s / max(new, 1)
     if args.json:
         output.print_json({"counted": counted, "failed": failed, "took_s": took_s, "each_s": each_s})
     else:
-        print(f"{counted} networks of {args.into} are counted; the {counted - before} of now took {each_s:.3g} s each")
+        print(
+            f"{counted} networks of {args.into} are counted" + (f", {new} of them now, in {each_s:.3g} s each" if new else "")
+        )
         for name, why in failed.items():
             print(f"not counted: {name}: {why}")
     return 0

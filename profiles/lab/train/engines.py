@@ -56,7 +56,6 @@ _ROUNDS = 8
 _LEAST, _MOST = 0.02, 4.0  # of a factor: a listed kernel is not free
 _TIMES = ("floor", *SORTS, *ADDED)
 _POWERS = ("product_power", "other_power")
-_NONE: Mapping[str, EngineRates] = {}
 
 
 def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64], grid: FrequencyGrid) -> HostModel:
@@ -67,7 +66,9 @@ def fit_start(host: HostModel, us: MeasurementRows, launches: NDArray[np.int64],
     return replace(host, calls={**host.calls, _ENGINE: start, handing(_ENGINE): each})
 
 
-def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement], known: Mapping[str, EngineRates] = _NONE) -> EngineRates:
+def fit_rates(
+    cost: BoardCost, measured: Sequence[NetworkMeasurement], known: Mapping[str, EngineRates] | None = None
+) -> EngineRates:
     """Factors of one element type's kernels by latencies and energies of engines. Raises MeasurementError.
 
     Least squares of relative errors, factors between :data:`_LEAST` and :data:`_MOST`, 1 without data. Types in ``known``
@@ -76,7 +77,7 @@ def fit_rates(cost: BoardCost, measured: Sequence[NetworkMeasurement], known: Ma
     if not measured:
         raise MeasurementError("engines: no network was measured")
     framework = replace(cost, in_engine=True, engines=unchanged())
-    seen = [_MeasuredEngine.of(framework, item, known) for item in measured]
+    seen = [_MeasuredEngine.of(framework, item, known or {}) for item in measured]
     latency_ms, energy_mj = (np.concatenate([getattr(one, name) for one in seen]) for name in ("latency_ms", "energy_mj"))
     columns = np.concatenate([one.time_columns() for one in seen])
     rates = EngineRates()

@@ -27,7 +27,6 @@ _METHODS: Mapping[Method, tuple[int, Mapping[str, float]]] = {
     "xgb": (100, {"learning_rate": 0.3, "max_depth": 6, "reg_lambda": 1.0, "min_child_weight": 1.0}),
 }  # fmt: skip
 NAMES = (*JUNG, *DEVICE_FEATURES)
-_AS_USUAL: Mapping[str, float] = {}
 
 
 class FeatureAddition(Struct, frozen=True):
@@ -114,12 +113,12 @@ class GlobalTrees:
 
 
 def grown(
-    method: Method, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int, growth: Mapping[str, float] = _AS_USUAL
+    method: Method, rows: NDArray[np.float32], column: NDArray[np.float64], seed: int, growth: Mapping[str, float] | None = None
 ) -> Any:
     """Booster of one column. Raises RecordError without XGBoost."""
     xgboost = _xgboost()
     rounds, told = _METHODS[method]
-    own = dict(growth)
+    own = dict(growth or {})
     rounds = rounds if method == "rf" else int(own.pop("rounds", rounds))
     settings = {**told, **own, "objective": "reg:squarederror", "seed": seed, "nthread": 1, "tree_method": "hist"}
     return xgboost.train(settings, xgboost.DMatrix(rows, column, nthread=1), rounds)

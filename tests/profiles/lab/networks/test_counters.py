@@ -118,6 +118,23 @@ def test_nsight_compute_counts_after_warming_up(tmp_path: Path) -> None:
         NsightCompute(str(tmp_path / "none"))
 
 
+def test_counting_says_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="networks are made with PyTorch")
+    folder = tmp_path / "record"
+    recorder = NetworkRecorder(folder, RecordContents("a formula", True, ("latency_ms", "peak_mib")))
+    for number, one in enumerate(measured(2)):
+        recorder.add(msgspec.structs.replace(one, name=f"squeezenet-{number}", family="squeezenet"))
+    program = ncu(tmp_path, RAW.rstrip())
+    asked = ["networks", "counters", "--into", str(folder), "--ncu", str(program), "--count", "1"]
+    assert main([*asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["counted"], told["failed"]) == (1, {}) and 0 < told["each_s"] == told["took_s"] < 60
+    assert main(asked) == 0
+    assert "2 networks of" in (said := capsys.readouterr().out) and "1 of them now, in" in said and " s each" in said
+    assert main(asked) == 0
+    assert capsys.readouterr().out == f"2 networks of {folder} are counted\n"
+
+
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     recorder = NetworkRecorder(tmp_path / "record", RecordContents("a formula", True, ("latency_ms", "peak_mib")))
