@@ -236,16 +236,16 @@ class Api:
             raise UsageError("Change: expected a lease for a target, or one")
         request = request._replace(target=str(parse_target(request.target)))
         progress = await self._programs.progress(session, request)
-        plan = await board.replan(lease, progress.beginning, f"asked for {request.target} from now on")
-        if plan is None:
+        renewed = await board.replan(lease, progress.beginning, f"asked for {request.target} from now on", asked=True)
+        if renewed is None:
             raise UsageError(f"lease {lease.id} has ended")
         if "network" in given:
             lease.frames.forget()
-        self._learner.follow(lease, progress)
+        self._learner.follow(renewed, progress)
         self._asked[lease.id] = request
         applied = board.snapshot.applied
-        told = {"plan": _told(plan), "applied": None if applied is None else applied.to_json(), "limit_ms": plan.limit_ms}
-        return {**told, **sharing_state(lease.id, board.snapshot)}
+        plan, set_to = renewed.plan, None if applied is None else applied.to_json()
+        return {"plan": _told(plan), "applied": set_to, "limit_ms": plan.limit_ms, **sharing_state(lease.id, board.snapshot)}
 
     async def _report(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         latencies = parameters["latency_ms"]

@@ -35,11 +35,7 @@ class OfferedLevels(Struct, frozen=True):
 
 
 def read_offered(
-    axes: Axes,
-    description: BoardDescription,
-    mode: PowerMode | None,
-    others: OthersValue,
-    failed: list[str] | None = None,
+    axes: Axes, description: BoardDescription, mode: PowerMode | None, others: OthersValue, failed: list[str] | None = None
 ) -> OfferedLevels:
     """Read the levels that the board offers within its power mode and the limits of ``others``; raises HardwareBusy or
     HardwareRefused.

@@ -207,20 +207,20 @@ class Controller:
         self._permitted.check(plan.configuration)
         return plan
 
-    def replan(self, lease_id: str, planner: Planner, reason: str) -> LeasePlan | None:
-        """Plan a lease anew; None if it has ended.
+    def replan(self, planned: Lease, planner: Planner, reason: str, *, asked: bool = False) -> Lease | None:
+        """Plan a lease anew; None if it has ended or, unless ``asked`` for, changed since ``planned``.
 
         Raises:
             DaemonError: no plan, or the board refused it; the lease keeps its plan.
         """
-        lease = self.leases.by_id().get(lease_id)
-        if lease is None:
+        lease = self.leases.by_id().get(planned.id)
+        if lease is None or not (asked or lease.changes == planned.changes):
             return None
         plan = planner.plan(self._limits())
         if self.budgets is not None and plan.constraints != lease.plan.constraints:
             self.budgets.check(plan.constraints)
-        self.leases.renew(lease, plan)
-        self._unmet.pop(lease_id, None)
+        renewed = self.leases.renew(lease, plan, asked=asked)
+        self._unmet.pop(lease.id, None)
         if plan.configuration != lease.plan.configuration or plan.unmet != lease.plan.unmet:
             text = f"{in_words(plan.configuration)}; {reason}{f'; {plan.unmet}' if plan.unmet else ''}"
             said = {**about(lease), "configuration": listed(plan.configuration), "reason": reason}
@@ -229,11 +229,16 @@ class Controller:
             if not self._setting().is_requested(self.applied):
                 self._set(f"{lease.label}: {reason}")
         except (DaemonError, OSError):
-            self.leases.renew(lease, lease.plan)
+            self.leases.add(lease)
             raise
         finally:
             self._check_targets()
-        return plan
+        return renewed
+
+    def keep(self, lease: Lease) -> None:
+        """Undo :meth:`replan`."""
+        self.leases.add(lease)
+        self._follow(f"{lease.label} keeps its plan")
 
     def release(self, lease: Lease, by: str = "") -> None:
         """End a lease, ``by`` another actor than its holder if given, and set the board for the rest."""

@@ -32,7 +32,7 @@ class Holder(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """One lease; ``since_s`` is on the caller's monotonic clock."""
+    """One lease; ``since_s`` is on the caller's monotonic clock, ``changes`` counts later requests."""
 
     id: str
     holder: Holder
@@ -40,6 +40,7 @@ class Lease(Struct, frozen=True):
     reason: str
     since_s: float
     frames: FrameLog = field(default_factory=FrameLog)
+    changes: int = 0
 
     @property
     def label(self) -> str:
@@ -96,8 +97,9 @@ class LeaseBook:
             while len(self.ended) > _ENDED_KEPT:
                 self.ended.popitem(last=False)
 
-    def renew(self, lease: Lease, plan: LeasePlan) -> None:
-        self._leases[lease.id] = replace(lease, plan=plan)
+    def renew(self, lease: Lease, plan: LeasePlan, *, asked: bool = False) -> Lease:
+        self._leases[lease.id] = renewed = replace(lease, plan=plan, changes=lease.changes + asked)
+        return renewed
 
     def by_id(self) -> dict[str, Lease]:
         return dict(self._leases)

@@ -289,13 +289,7 @@ class Planning:
 
 class _Planner:
     def __init__(
-        self,
-        surface: Surface,
-        target: Target,
-        fps: float | None,
-        confidence: float | None,
-        limits: Limits,
-        outlooks: Outlooks,
+        self, surface: Surface, target: Target, fps: float | None, confidence: float | None, limits: Limits, outlooks: Outlooks
     ) -> None:
         check_rate(fps)
         check_confidence(confidence)

@@ -31,11 +31,7 @@ class HeldClocksReport(Struct):
 
 
 def stock(
-    files: Files,
-    drivers: Iterable[Driver],
-    mode: PowerMode | None,
-    description: BoardDescription,
-    held: Collection[str] = (),
+    files: Files, drivers: Iterable[Driver], mode: PowerMode | None, description: BoardDescription, held: Collection[str] = ()
 ) -> HeldClocksReport:
     """Check every clock for signs of being held; limits of a domain in ``held`` that pin it are ours."""
     found = HeldClocksReport()
@@ -55,13 +51,7 @@ def stock(
 
 
 def _values(
-    files: Files,
-    driver: Driver,
-    domain: ClockDomain,
-    mode: PowerMode | None,
-    description: BoardDescription,
-    *,
-    pinned: bool,
+    files: Files, driver: Driver, domain: ClockDomain, mode: PowerMode | None, description: BoardDescription, *, pinned: bool
 ) -> Iterator[tuple[str, str]]:
     low, high = mode_limits(driver.axis, driver.table(), mode)
     section = description.section("gpu" if driver.axis == "gpu_hz" else "cpu")

@@ -110,12 +110,7 @@ class BaselineStore:
             lost = (*lost, from_older)
         found = record or (from_older if isinstance(from_older, BaselineRecord) else None)
         return StoredBaseline(
-            found,
-            found is not None and record is None,
-            () if found else lost,
-            marker,
-            tuple(damaged),
-            tuple(outdated),
+            found, found is not None and record is None, () if found else lost, marker, tuple(damaged), tuple(outdated)
         )
 
     def _read_older(self, boot_id: str, damaged: list[DamagedFile], outdated: list[Path]) -> BaselineRecord | str | None:

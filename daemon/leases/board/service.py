@@ -98,11 +98,19 @@ class BoardService:
     async def preview(self, plan: LeasePlan, uid: int) -> FrequencyConfiguration:
         return await self.thread.run(lambda: self._controller.preview(plan), user=uid)
 
-    async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
+    async def replan(self, lease: Lease, planner: Planner, reason: str, *, asked: bool = False) -> Lease | None:
+        """As :meth:`Controller.replan`; a change that comes too late is undone."""
+        controller = self._controller
+
+        def replan() -> tuple[Lease | None, Lease | None]:
+            return controller.leases.by_id().get(lease.id), controller.replan(lease, planner, reason, asked=asked)
+
+        def undo(both: tuple[Lease | None, Lease | None]) -> None:
+            if asked and both[0] is not None:
+                controller.keep(both[0])
+
         holder = lease.holder
-        return await self.thread.run(
-            self._changing(lambda: self._controller.replan(lease.id, planner, reason)), user=holder.uid, owner=holder.connection
-        )
+        return (await self.thread.run(self._changing(replan), user=holder.uid, owner=holder.connection, undo=undo))[1]
 
     async def grid(self) -> FrequencyGrid:
         return await self.thread.run(self._hardware.grid)

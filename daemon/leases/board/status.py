@@ -53,11 +53,7 @@ def status(
         "title": description.title,
         "profile": None
         if profile is None
-        else {
-            "name": profile.identity.name,
-            "board": profile.identity.board,
-            "simulated": profile.identity.simulated,
-        },
+        else {"name": profile.identity.name, "board": profile.identity.board, "simulated": profile.identity.simulated},
         "configuration": None if seen.configuration is None or seen.outdated else seen.configuration._asdict(),
         "unmeasured": {} if seen.outdated else dict(seen.unmeasured),
         "engines_hz": dict(seen.engines),

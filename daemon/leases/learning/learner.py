@@ -22,7 +22,7 @@ from ....kernels.grid import FrequencyConfiguration
 from ...errors import DaemonError
 from ...hardware.axes import listed
 from ...hardware.sensors.sampled import SampledSensors
-from ...planning.lease_plan import LeasePlan, Planner, PlanRequest, TrialPlanner, is_known
+from ...planning.lease_plan import Planner, PlanRequest, TrialPlanner, is_known
 from ...planning.limits import Limits
 from ...planning.thermal_state import ThermalState, ThermalTracker
 from ...system.journal import FRAMES_DOUBTED, FRAMES_MISSING, TARGET_KEPT, TARGET_MISSED, TROUBLE, RepeatedLog, fields
@@ -332,7 +332,7 @@ class Learner:
 
     async def _plan_again(self, lease_id: str, progress: LeaseProgress, company: Company, reason: str | None) -> None:
         lease = self._board.snapshot.leases.get(lease_id)
-        if lease is None:
+        if lease is None or progress.lease is None or lease.changes != progress.lease.changes:
             return
         before, frugal = lease.plan.configuration, reason is None
         try:
@@ -344,7 +344,7 @@ class Learner:
             seen = await self._seen(lease, progress, company)
             if progress.exploring and progress.unknown is not None:
                 known = seen if company else await self._recall(lease, progress, progress.unknown, seen)
-                plan, request = await self._explore(lease, progress, known, reason)
+                renewed, request = await self._explore(lease, progress, known, reason)
             else:
                 request = replace(
                     progress.request, surface=await asyncio.to_thread(progress.make, seen, progress.missed is not None)
@@ -369,11 +369,11 @@ class Learner:
                             return
                         trial, reason = tried
                         again = TrialPlanner(trial, now.limits, again)
-                plan = await self._board.replan(lease, again, reason)
-                if tried is not None and plan is not None and plan.configuration != before:
+                renewed = await self._board.replan(lease, again, reason)
+                if tried is not None and renewed is not None and renewed.plan.configuration != before:
                     progress.wait_s = FIRST_WAIT_S
                 if progress.missed is not None and progress.tries == INSISTS and lease_id in self._board.snapshot.unmet_targets:
-                    plan = await self._board.replan(lease, TopmostPlanner(request), reason)
+                    renewed = await self._board.replan(lease, TopmostPlanner(request), reason)
                     progress.wait_s = LONGEST_WAIT_S
         except (DaemonError, KernelsError) as error:
             log.warning("%s keeps its plan: %s", lease.label, error, extra=_about(lease, TROUBLE, error=type(error).__name__))
@@ -385,8 +385,9 @@ class Learner:
             log.debug("%s", lease.label, exc_info=error)
             self._wait(lease, progress)
             return
-        if plan is None:
+        if renewed is None:
             return
+        plan = renewed.plan
         progress.request, progress.due_s, progress.frugal = request, self._monotonic() + progress.wait_s, frugal
         if plan.configuration != before:
             self._planned(progress, plan.configuration)
@@ -406,7 +407,7 @@ class Learner:
 
     async def _explore(
         self, lease: Lease, progress: LeaseProgress, observations: Sequence[Observation], missed: str | None
-    ) -> tuple[LeasePlan | None, PlanRequest]:
+    ) -> tuple[Lease | None, PlanRequest]:
         from .unpredicted_program import ExploringPlanner
 
         limits, unknown = self._board.snapshot.limits, progress.unknown

@@ -141,7 +141,7 @@ def _trained(record: Measurements, name: str, folder: Path, progress: Progress) 
 
 
 class NewBoardRow(Struct, frozen=True):
-    """Mean over new boards and networks after a number of observations of each network.
+    """Mean over new boards and networks after some observations of each network.
 
     Attributes:
         networks: ``known`` to the fleet, or ``unseen``.
@@ -187,7 +187,7 @@ def on_new_boards(
 def studied(
     fleet: FleetBoards, files: Sequence[Path], new_boards: int, folder: Path, unseen: Sequence[Network], progress: Progress
 ) -> dict[str, Any]:
-    """Merge files of boards, train on them and evaluate profiles, which ``folder`` keeps; a JSON document.
+    """Merge files of boards, and train and evaluate profiles in ``folder``; a JSON document.
 
     Costs grow with ``powers`` of the number of boards over the larger half of the sizes, and are extrapolated by these and by a
     line. Raises MeasurementError.

@@ -55,7 +55,7 @@ class LoopState(Struct, frozen=True):
     Attributes:
         latency_error, power_error: mean relative error at unobserved configurations within the deadline.
         latency_error_all, power_error_all: at all unobserved configurations.
-        regret: share of the plan's energy above the best within the deadline; ``missed``: True if it misses that.
+        regret: share of the plan's energy above the best within the deadline; ``missed``: it misses that.
     """
 
     latency_error: float

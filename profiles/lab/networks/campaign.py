@@ -148,7 +148,7 @@ def measure_networks(
     first: int = 0,
     processes: int = 1,
 ) -> NetworkRecorder:
-    """Record ``count`` networks, families in turn, including those already in the folder.
+    """Record ``count`` networks in all, families in turn.
 
     Args:
         first: number of each family's first network.

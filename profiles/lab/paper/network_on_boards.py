@@ -22,7 +22,7 @@ class NetworkOnBoards(Struct, frozen=True):
     """One network on every board at the shared configurations.
 
     Attributes:
-        selected, all_kernels: summed kernel times, of the eight kinds and of all, and its own, in ms.
+        selected, all_kernels: kernel times, of the eight kinds and of all, and its own, in ms.
         selected_j, all_j: likewise energy in J; None without measured power.
         unmeasured: share of its launches without measured kernels.
     """

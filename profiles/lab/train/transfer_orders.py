@@ -45,8 +45,8 @@ class OrderRow(Struct, frozen=True):
     Attributes:
         order: ``chosen`` or ``random``.
         minutes: of the board's time.
-        expected_percent: reported uncertainty, if known.
-        error_percent: larger mean absolute error of latency and energy, at configurations open to plans.
+        expected_percent: reported uncertainty.
+        error_percent: larger mean absolute error of latency and energy, at plannable configurations.
         excess_percent: mean energy of plans above the best within the same deadline.
     """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of a profile on an unseen simulated board, by number of observations.
 
-Observations are latency and power at random configurations, with noise, of the network itself or of the rest in turn.
+Observations are noisy latency and power at random configurations, of the network itself or of the rest in turn.
 Compared with fits of the network's observations alone.
 """
 

@@ -67,7 +67,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class ReadSensors:
-    """A board's sensors, read once a second, but for what its energy rails draw: that is told."""
+    """A board's sensors, read once a second; ``drawn_mw`` is the power of its energy rails."""
 
     def __init__(
         self, files: TreeFiles, description: BoardDescription, clock: FakeClock, drawn_mw: Callable[[], float]
@@ -125,12 +125,12 @@ class ReadSensors:
 
 
 class VirtualBoardService(BoardService):
-    """A desk that does at once what it is asked, and replans after a while."""
+    """Acts at once, and replans after a while."""
 
-    async def replan(self, lease: Lease, planner: Planner, reason: str) -> LeasePlan | None:
+    async def replan(self, lease: Lease, planner: Planner, reason: str, *, asked: bool = False) -> Lease | None:
         await asyncio.sleep(REPLANNED_S)
         try:
-            return self._controller.replan(lease.id, planner, reason)
+            return self._controller.replan(lease, planner, reason, asked=asked)
         finally:
             self._publish()
 
@@ -182,7 +182,7 @@ class VirtualDaemon:
         self._tended_s = clock.monotonic()
 
     def empty(self) -> None:
-        """Let go of the surfaces and plans that are kept because they were made lately, so many of each."""
+        """Forget recent surfaces and plans."""
         self._corrections, self._plans = SurfaceCorrector(self.memory, self._warmth), Planning()
 
     def run(self, what: Any) -> Any:
@@ -247,7 +247,7 @@ class VirtualDaemon:
             await self._settle()
 
     async def until(self, moment_s: float) -> None:
-        """Let time pass, in which the board is looked after."""
+        """Let time pass, and tend the board."""
         while (due_s := self._tended_s + self.controller.tend_in_s) <= moment_s:
             self.clock.now = max(self.clock.now, due_s)
             self._tended_s = self.clock.now
@@ -260,6 +260,6 @@ class VirtualDaemon:
         await self._settle()
 
     async def _settle(self) -> None:
-        """Let go on what can."""
+        """Run what is due."""
         for _ in range(4 if len(asyncio.all_tasks()) > 2 else 1):
             await asyncio.sleep(0)

@@ -3,8 +3,8 @@
 
     python -m jetdvfs.profiles.lab.measure.meters.counted_run ASKED.json TOLD.json
 
-ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD receives failures by name. A mark is an empty kernel, the last counted
-launch of a network.
+ASKED has ``name``, ``path`` and ``inputs`` of each; TOLD receives failures by name. A mark is an empty kernel, last of a
+network.
 """
 
 from __future__ import annotations

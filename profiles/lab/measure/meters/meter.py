@@ -27,7 +27,7 @@ class KernelPower(Struct, frozen=True):
     Attributes:
         period_ms: time per repetition; above ``gpu_ms`` if the host issues more slowly.
         host_ms: issue work per repetition.
-        in_stream: True if kernels are timed in a stream, pauses and timing cost included.
+        in_stream: kernels are timed in a stream, with pauses and timing cost.
     """
 
     rails_mw: Mapping[str, NDArray[np.float64]]
