@@ -15,10 +15,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -26,6 +25,9 @@ from ..errors import InputError
 from . import framing, sandbox
 from .framing import Task
 from .sandbox import ResourceLimits
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 # Modules loaded on use, when the child may not read them any more.
 _BOARDS_READER = "yaml"
@@ -70,7 +72,7 @@ def main(arguments: list[str]) -> int:
         files = [os.open(path, os.O_RDONLY) for path in _ALSO_READ if Path(path).exists()]
         confinement: tuple[str, ...] = ()
         try:
-            pool = ThreadPoolExecutor(task.threads) if task.threads else None
+            pool = _pool(task.threads) if task.threads else None
             job = _JOBS[name](pool, paths)
             for module in _NEEDED_LATER:
                 importlib.import_module(module)
@@ -93,6 +95,12 @@ def main(arguments: list[str]) -> int:
                 text = text.replace(str(path), folder)
             sock.sendall(framing.refusal(error, text, confinement))
             return 1
+
+
+def _pool(threads: int) -> Executor:
+    from concurrent.futures import ThreadPoolExecutor  # a reader of models starts without
+
+    return ThreadPoolExecutor(threads)
 
 
 def _start(pool: Executor | None, threads: int) -> None:
