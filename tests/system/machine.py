@@ -122,7 +122,8 @@ def booted(suite: str, folder: Path) -> Iterator[Machine]:
         leader = boot.stdout.readline()
         assert leader, f"it does not boot, see {root}.console"
         machine = Machine(int(leader), board, suite)
-        assert eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 30), "it does not come up"
+        up = eventually(lambda: machine.run("systemctl is-system-running").returncode == 0, 120)
+        assert up, f"it does not come up: {machine.run('systemctl is-system-running; systemctl --failed').stdout}"
         machine.say(PUT_BOARD_IN_PLACE.format("board"))
         subprocess.run([DEBIAN, "source", f"/proc/{machine._leader}/root", "/srv/jetdvfs"], check=True)
         yield machine
