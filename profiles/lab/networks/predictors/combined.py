@@ -29,10 +29,11 @@ _HELD = 0.2
 
 
 class RatesAndLaunches:
-    """Geometric mean of rates, good at unseen families, and launches, good at unseen sizes."""
+    """Geometric mean of rates and launches; launches alone beyond the largest learnt network."""
 
     def __init__(self, networks: int = 2) -> None:
         self.metrics: tuple[str, ...] = ()
+        self._largest_flops = 0.0
         self._rates, self._launches = RateEstimator(), [launches(seed=seed) for seed in range(networks)]
 
     @property
@@ -42,6 +43,7 @@ class RatesAndLaunches:
     def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         self.metrics = estimator.table_of(samples)[0]
         self._rates.fit(samples, on_progress)
+        self._largest_flops = max(one.graph.globals["flops_total"] for one in samples)
         timed = [name for name in self.metrics if not name.endswith("_mib")]
         own = [replace(one, values={name: one.values[name] for name in timed}) for one in samples]
         for network in self._launches if timed else ():
@@ -52,7 +54,9 @@ class RatesAndLaunches:
         timed = [at for at, name in enumerate(self.metrics) if not name.endswith("_mib")]
         if timed:
             learnt = np.mean([np.log(network.predict(queries)) for network in self._launches], axis=0)
-            found[:, timed] = np.sqrt(found[:, timed] * np.exp(learnt))
+            larger = np.array([query.graph.globals["flops_total"] > self._largest_flops for query in queries])
+            share = np.where(larger, 0.0, 0.5)[:, None]  # rates of small kernels do not hold for large ones
+            found[:, timed] = np.exp(share * np.log(found[:, timed]) + (1 - share) * learnt)
         return found
 
 
