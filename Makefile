@@ -44,8 +44,8 @@ LARGE   := agx-xavier agx-orin-64gb
 BOARDS  ?= $(patsubst %-sim,%,$(notdir $(wildcard profiles/bundles/*)))
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# The tests of a file share what is dear to set up, so they stay together. They wait for a third of their time.
-SPREAD  := -n $(shell expr $(JOBS) '*' 3 / 2) --dist loadfile
+# The tests of a file share what is dear to set up, so they stay together.
+SPREAD  := -n $(JOBS) --dist loadfile
 # The tests of tools run when somebody names their folder, or by `make test-tools`.
 QUICK   := not system and not slow$(if $(TESTS),, and not tool)
 

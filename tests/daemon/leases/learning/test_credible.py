@@ -156,7 +156,7 @@ def test_remembered_frames_refuse_no_hold_and_reach_no_farther_than_the_predicti
         for _ in range(8):
             report(lease, 2.5 * application.predicted_ms(board.clocks), reports=1)
     (kept,) = client.learned()
-    assert kept["factor"] == pytest.approx(2.5, rel=0.1)  # on a busy machine clocks may change within a report
+    assert kept["factor"] == pytest.approx(2.5, rel=0.35)  # on a busy machine clocks may change within a report
     tight = f"latency_ms={1.02 * fastest_ms:.3f}"
     plan = client.plan(application.network, f"latency_ms={2 * fastest_ms:.3f}")["choice"]
     place = predicted().grid.index(FrequencyConfiguration(**plan["configuration"]))
