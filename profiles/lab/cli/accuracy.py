@@ -288,7 +288,8 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
 
 _SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
 _NOTES = {
-    "engines": "Engines of simulated boards, on which profiles are trained, were set by these rows: fits, no predictions."
+    "engines": "Engines of simulated boards, on which profiles are trained, were set by these rows: fits, no predictions.",
+    "networks": "Beyond the largest learnt network, rates and launches are launches alone: chosen by the rows of unseen sizes.",
 }
 _SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE", "networks": "--networks FILE"}
 
