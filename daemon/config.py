@@ -98,8 +98,7 @@ class IdleRules(Struct, frozen=True):
 class Members(Struct, frozen=True):
     board: Annotated[Text | None, Meta(title="board description; default: detected")] = None
     profile: Annotated[
-        Text | None,
-        Meta(title="bundle name or folder; default: the first of this board, simulated ones with --root alone"),
+        Text | None, Meta(title="bundle name or folder; default: the first of this board, simulated ones with --root alone")
     ] = None
     socket_group: Annotated[
         Text | None, Meta(title=f"users who may ask for clocks; default: {INSTALLED_GROUP}, if there is such a group")
@@ -113,8 +112,7 @@ class Members(Struct, frozen=True):
         Text | None, Meta(title="the application's cpufreq policy, as policy0; default: the one with most cores")
     ] = None
     floors: Annotated[
-        FloorRules | None,
-        Meta(description="auto, off or a mapping", title="keep clocks up for other work (docs/use.md)"),
+        FloorRules | None, Meta(description="auto, off or a mapping", title="keep clocks up for other work (docs/use.md)")
     ] = FloorRules()
     ceiling_c: Annotated[Degrees | None, Meta(title="no zone becomes hotter (docs/use.md)")] = None
     default: Annotated[

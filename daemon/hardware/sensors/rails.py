@@ -72,10 +72,7 @@ def _ina238(files: Files, monitor: PowerMonitor, driver: str) -> Iterator[Channe
         yield Channel(monitor.channels[0], (power,), 1e-3)
 
 
-_CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {
-    "ina3221": _ina3221,
-    "ina238": _ina238,
-}
+_CHIPS: dict[str, Callable[[Files, PowerMonitor, str], Iterator[Channel]]] = {"ina3221": _ina3221, "ina238": _ina238}
 
 
 def find_channels(files: Files, description: BoardDescription) -> tuple[Channel, ...]:
