@@ -208,9 +208,7 @@ class Baseline:
         for domain in record.domains:
             for path in sorted(filter(None, {domain.low, domain.high} & record.values.keys() - record.journal.keys())):
                 before, now = record.values[path], self._settled(domain, path)
-                if now in (None, before) or self._capped(domain, path, str(now), before):
-                    continue
-                if not self._cut_by_heat(domain, path, str(now), (before,)):
+                if now not in (None, before) and not self._cut_by_heat(domain, path, str(now), (before,)):
                     found[path] = str(now)
         still = (path for path, value in found.items() if path not in told and self._files.find_text(path) == value)
         return [f"{path}: left at {found[path]}, which another program set" for path in still]
@@ -260,7 +258,7 @@ class Baseline:
             if self._is_ours(domain, path, current):
                 touch.add(path)
             elif found is not None and (
-                self._reads_as(domain, path, current, (found,)) or self._capped(domain, path, current, found)
+                self._reads_as(domain, path, current, (found,)) or self._cut_by_heat(domain, path, current, (found,))
             ):
                 continue
             elif not _follows_mode(domain, path) or (
@@ -344,10 +342,6 @@ class Baseline:
             return False
         bounds = domain.bounds(self._files)
         return int(current) in {clamp(int(value), bounds) for value in values if value.isdecimal()}
-
-    def _capped(self, domain: ClockDomain, path: str, current: str, found: str) -> bool:
-        capped = path == domain.low and current.isdecimal() and found.isdecimal() and int(found) > int(current)
-        return capped and int(current) == domain.bounds(self._files)[1]  # the kernel shows a higher one so
 
     def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
         return path in given and self._cut_by_heat(domain, path, current, (given[path],))

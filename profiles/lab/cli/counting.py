@@ -77,7 +77,7 @@ def _count(args: argparse.Namespace) -> int:
     failed = count_networks(args.into, NsightCompute(args.ncu, args.metrics), output.progress_bar, args.count, args.processes)
     counted, took_s = len(read_counted(args.into)), time.monotonic() - began
     new = counted - before
-    each_s = took_s / max(new, 1)
+    each_s = took_s / new if new else None
     if args.json:
         output.print_json({"counted": counted, "failed": failed, "took_s": took_s, "each_s": each_s})
     else:

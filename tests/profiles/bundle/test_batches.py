@@ -16,7 +16,7 @@ from jetdvfs.profiles.twin.silicon.silicon import Silicon
 _MANY = (96, 128, 256, 512)
 _MUCH = 1 / 3  # of the GPU's time
 _FAR = 0.3
-_STEP = 2  # every other clock, the top ones included
+_STEP = 2  # every other clock, the lowest and the top ones included
 
 # The grid of AGX Thor is the largest.
 CASES = [
@@ -31,7 +31,7 @@ CASES = [
 def test_large_batches_are_predicted_well_or_said_to_be_guessed(name: str, network: str) -> None:
     bundle = load_bundle(name)
     silicon, grid = Silicon(None, bundle.manifest.board), bundle.cost.grid
-    some = FrequencyGrid(*(levels[::-_STEP][::-1] for levels in (grid.cpu_khz, grid.gpu_hz, grid.emc_hz)))
+    some = FrequencyGrid(*(tuple(sorted({axis[0], *axis[::-_STEP]})) for axis in (grid.cpu_khz, grid.gpu_hz, grid.emc_hz)))
     cells = tuple(np.transpose([grid.index(configuration) for configuration in some]))
     for batch in _MANY:
         many = reference_network(network, batch)
