@@ -20,24 +20,26 @@ from ..hardware.clocks.cpu import POLICIES
 from ..hardware.files import Files
 from .demand_floors import Demand, FloorRules
 
-TICKS_PER_S = 100
-"""USER_HZ, the same on every architecture of Jetsons."""
+TICKS_PER_S = 100  # USER_HZ, the same on every architecture of Jetsons
 
 _MOST_PROCESSES = 64
+_SOON_S, _TRIES = 0.01, 3  # for /proc/stat, which a busy board shows late
 # Columns of /proc/PID/stat after the command's name: user and system time, also with awaited children's, last CPU.
 _OWN_TIMES, _ALL_TIMES, _LAST_CPU = slice(11, 13), slice(11, 15), 36
 
 
 class LoadCounters(Struct, frozen=True):
-    """Counters at one moment.
+    """Counters of a moment.
 
     Attributes:
-        idle: ticks idled, by CPU.
+        idle: ticks idled, by CPU, read in ``since_s`` to ``until_s``.
         threads: ticks run and last CPU, by process and thread.
         own: ticks of these processes and awaited children.
         waited_us: microseconds in which some task waited.
     """
 
+    since_s: float
+    until_s: float
     idle: Mapping[str, int]
     threads: Mapping[tuple[str, str], tuple[int, str]]
     own: int
@@ -45,10 +47,14 @@ class LoadCounters(Struct, frozen=True):
     waited_us: Mapping[str, int]
 
 
-def read_counters(files: Files, pids: Collection[int]) -> LoadCounters:
+def read_counters(files: Files, pids: Collection[int], monotonic: Callable[[], float]) -> LoadCounters:
     """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
     idle = {}
-    for line in (files.find_text("/proc/stat") or "").splitlines():
+    for _ in range(_TRIES):
+        since_s, stat, until_s = monotonic(), files.find_text("/proc/stat") or "", monotonic()
+        if until_s - since_s <= _SOON_S:
+            break
+    for line in stat.splitlines():
         if match := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
             idle[match[1]] = int(match[2]) + int(match[3])
     threads: dict[tuple[str, str], tuple[int, str]] = {}
@@ -60,7 +66,8 @@ def read_counters(files: Files, pids: Collection[int]) -> LoadCounters:
             if len(times) > _LAST_CPU:
                 threads[pid, thread] = (sum(times[_OWN_TIMES]), str(times[_LAST_CPU]))
     khz = {policy: files.find_rate(f"{policy}/scaling_cur_freq") or 0 for policy in files.glob(POLICIES)}
-    return LoadCounters(idle, threads, own, khz, {what: _waited_us(files, what) for what in ("cpu", "memory")})
+    waited_us = {what: _waited_us(files, what) for what in ("cpu", "memory")}
+    return LoadCounters(since_s, until_s, idle, threads, own, khz, waited_us)
 
 
 def _tree(files: Files, pids: Collection[int]) -> Iterator[str]:
@@ -155,7 +162,6 @@ class LeaseProcesses(Struct, frozen=True):
 
 
 class _DemandSample(Struct, frozen=True):
-    time_s: float
     leased: LeaseProcesses
     counters: LoadCounters
 
@@ -201,10 +207,10 @@ class DemandMonitor:
 
     def sample(self, leased: LeaseProcesses) -> None:
         now = self._monotonic()
-        if self._last is not None and now - self._last.time_s < _SHORTEST_S:
+        if self._last is not None and now - self._last.counters.until_s < _SHORTEST_S:
             return
-        counters = read_counters(self._files, {os.getpid(), *leased.pids})
-        before, self._last = self._last, _DemandSample(now, leased, counters)
+        counters = read_counters(self._files, {os.getpid(), *leased.pids}, self._monotonic)
+        before, self._last = self._last, _DemandSample(leased, counters)
         same = before is not None and before.leased.pids == leased.pids
         if before is not None and same:
             self._learn(before, self._last)
@@ -228,7 +234,7 @@ class DemandMonitor:
 
     def _learn(self, before: _DemandSample, now: _DemandSample) -> None:
         last, seen = before.counters, now.counters
-        seconds = now.time_s - before.time_s
+        seconds = seen.until_s - last.since_s
         ticks = seconds * TICKS_PER_S
         # A counter that starts anew (a core that came back) is ignored.
         idled = {cpu: idle - last.idle[cpu] for cpu, idle in seen.idle.items() if cpu in last.idle}
@@ -248,7 +254,7 @@ class DemandMonitor:
         waited = {what: (seen.waited_us[what] - last.waited_us[what]) / 1e6 / seconds for what in seen.waited_us}
         # Reading the memory clock from the firmware is slow.
         held_hz = self._board.memory_hz() if waited["memory"] > self.rules.pressure else 0
-        window = _Window(now.time_s, used, waited, held, held_hz)
+        window = _Window(seen.until_s, used, waited, held, held_hz)
         _keep(self._windows, window, self.rules.hold_s)
         if now.leased.pids:
             _keep(self._pressed, window, _PRESSURE_HELD * self.rules.hold_s)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -46,9 +47,7 @@ class Busy:
         leased: LeaseProcesses | None = None,
     ) -> Demand:
         for _ in range(round(seconds / 0.5)):
-            self.clock.sleep(0.5)
-            for cpu in range(8):
-                self.idle[cpu] += 50 * (1 - (busy or {}).get(cpu, 0.0))
+            self.pass_time(0.5, busy or {})
             for pid, (share, cpu) in (threads or {}).items():
                 self.threads[pid] = (self.threads.get(pid, (0.0, 0))[0] + 50 * share, cpu)
             self.waited_us += 500_000 * waiting
@@ -56,6 +55,12 @@ class Busy:
             self.show()
             self.meter.sample(leased or LeaseProcesses())
         return self.meter.demand()
+
+    def pass_time(self, seconds: float, busy: Mapping[int, float]) -> None:
+        self.clock.sleep(seconds)
+        for cpu in range(8):
+            self.idle[cpu] += 100 * seconds * (1 - busy.get(cpu, 0.0))
+        self.show()
 
     def show(self) -> None:
         lines = [f"cpu{cpu} 0 0 0 {round(idle)} 0 0 0 0 0 0" for cpu, idle in enumerate(self.idle)]
@@ -75,6 +80,23 @@ def busy() -> Busy:
 def test_the_busiest_core_counts_not_their_mean(busy: Busy) -> None:
     demand = busy.run(3, {0: 0.1, 5: 0.3})
     assert demand.cpu_khz["policy0"] == pytest.approx(0.3 * 2265600, rel=0.05)
+
+
+@pytest.mark.parametrize(("late_s", "readings"), [(0.3, 1), (0.3, 3), (1.2, 3)])
+def test_counters_that_a_busy_board_shows_late_do_not_hide_other_work(busy: Busy, late_s: float, readings: int) -> None:
+    late: list[str] = []
+
+    def hold_up(path: str) -> None:
+        if path == "/proc/stat" and len(late) < readings:
+            late.append(path)
+            busy.pass_time(late_s, {5: 0.4})
+
+    busy.meter.sample(LeaseProcesses())
+    busy.pass_time(0.5, {5: 0.4})
+    busy.kernel.hold_up = hold_up
+    busy.meter.sample(LeaseProcesses())
+    assert len(late) == readings
+    assert 0.39 * 2265600 <= busy.meter.demand().cpu_khz["policy0"] <= (0.41 if readings == 1 else 1.5) * 2265600
 
 
 def test_what_the_leased_application_runs_is_not_other_works(busy: Busy) -> None:
