@@ -25,7 +25,7 @@ from jetdvfs.tests.soak.world import USUAL_BOARD
 from jetdvfs.tests.support.models import handmade
 from jetdvfs.tests.support.profiles.small_bundle import make_bundle
 
-#: How long another user's status may take, once the machine's own part in it is taken off.
+#: How long another user's call may take, once the machine's own part in it is taken off.
 # More where the machine has other work to do.
 OTHERS_MS = float(os.environ.get("JETDVFS_SOAK_OTHERS_MS", "100"))
 #: How long one scenario may take.
@@ -110,9 +110,8 @@ class Theatre:
                         samples = self._probe.stop()
                     _close(stage, scenario)
             for late in blocked(samples, stage.left_out, OTHERS_MS)[:1]:
-                what = f"refused ({late.said})" if late.said else f"answered later than {OTHERS_MS:g} ms"
                 stage.tell(f"another user's status: {late}")
-                stage.blame(f"another user's status was {what}")
+                stage.blame(f"another user's {late.fault(OTHERS_MS)}")
             checks.check_log(stage)
         finally:
             self._clear(stage)

@@ -25,6 +25,7 @@ class Figures:
     _themes: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     _status_ms: list[float] = field(default_factory=list)
     _own_ms: list[float] = field(default_factory=list)
+    _blocked_ms: list[float] = field(default_factory=list)
     _bare_ms: list[float] = field(default_factory=list)
     _answered_ms: list[float] = field(default_factory=list)
     _seconds: list[float] = field(default_factory=list)
@@ -39,6 +40,7 @@ class Figures:
             self._themes[theme][1] += bool(outcome.troubles)
         self._status_ms += [one.status_ms for one in outcome.samples if not one.said]
         self._own_ms += [one.own_ms for one in outcome.samples if not one.said]
+        self._blocked_ms += [one.blocked_ms for one in outcome.samples if not one.said]
         self._bare_ms += [one.bare_ms for one in outcome.samples]
         self._answered_ms += outcome.answered_ms
         self._seconds.append(outcome.seconds)
@@ -49,6 +51,7 @@ class Figures:
         for name, values in (
             ("another user's status", self._status_ms),
             ("  of it the daemon's part", self._own_ms),
+            ("another user's other calls", self._blocked_ms),
             ("a bare byte meanwhile", self._bare_ms),
             ("clients' calls", self._answered_ms),
         ):

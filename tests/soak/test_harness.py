@@ -48,7 +48,7 @@ def troubles(theatre: Theatre, monkeypatch: pytest.MonkeyPatch, what: str, playe
     [
         ("", (Check(),), ""),
         ("restores nothing", (), "not given back after the clients had gone: scaling_governor of CPU is userspace"),
-        ("is slow", (HOLD,), "another user's status was answered later than 100 ms"),
+        ("is slow", (HOLD,), "another user's call was answered later than 100 ms"),
         ("raises", (), "Hold: Internal"),
         ("keeps descriptors", (), "descriptors grew from"),
         ("keeps memory", (HOLD,) * 7, "memory grew from"),
@@ -90,12 +90,17 @@ def test_a_file_that_pretends_is_seen_as_such_by_the_daemon_and_not_by_the_check
 
 
 def test_a_pause_is_not_held_against_the_daemon_and_what_follows_it_is() -> None:
-    late = Sample(10.0, 400.0, 0.1, 20.0, "")
+    late = Sample(10.0, 400.0, 400.0, 0.1, 20.0, 20.0, "")
     assert blocked([late], [(9.9, 10.35)], 100.0) == []
     assert blocked([late], [(8.0, 9.0)], 100.0) == [late]
-    assert blocked([late._replace(waited_ms=350.0)], [], 100.0) == []
+    assert blocked([late._replace(info_waited_ms=350.0)], [], 100.0) == []
     refused = late._replace(status_ms=1.0, said="LimitReached")
     assert blocked([refused], [], 100.0) == [refused]
+    # A status waits until clocks that were just set are read, for at most as long as the daemon lets it.
+    looks = late._replace(info_ms=0.5)
+    assert blocked([looks], [], 100.0) == []
+    assert blocked([slow := looks._replace(status_ms=1100.0)], [], 100.0) == [slow]
+    assert slow.fault(100.0) == "status was answered later than 1000 ms"
 
 
 def test_a_seed_is_one_scenario_and_all_that_can_happen_does() -> None:
@@ -129,7 +134,7 @@ def test_answers_are_held_against_the_interface(data: bytes, complaint: str) -> 
 
 def test_the_summary_counts_what_broke_once_for_each_scenario(tmp_path: Path) -> None:
     figures = Figures()
-    sample = Sample(0.0, 2.0, 0.1, 0.0, "")
+    sample = Sample(0.0, 2.0, 1.0, 0.1, 0.0, 0.0, "")
     for seed, broke in ((0, ("took 3 s", "took 5 s")), (1, ("took 9.5 s",)), (2, ())):
         figures.add(Outcome(seed, 1.0, broke, (), "", (sample,), (4.0,)))
     text = figures.text(3.0)
