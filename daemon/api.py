@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -55,9 +56,7 @@ _Handler = Callable[[Session, _Parameters], Awaitable[dict[str, Any]]]
 _FRAMES_PER_REPORT = 1024
 # Reading a front of hundreds takes a client longer than finding it; a picture needs no more.
 _FRONT_SENT = 32
-_SENSORS_OLD_S = 1.5
-_SENSORS_WAIT_S = 0.5
-_SENSORS_TOLD_S = 2.0
+_SENSORS_OLD_S, _SENSORS_WAIT_S, _SENSORS_TOLD_S = 1.5, 0.5, 2.0
 _BY_BATTERY = "{}: target {} depends on the charge of the battery as a lease begins; ask Hold"
 
 
@@ -113,16 +112,16 @@ class Api:
                 raise UsageError(f"{method}: {name} has {len(text)} characters; at most {TEXT_CHARACTERS}")
         if method == "Watch":
             return self._watch(parameters)
-        handler = self._handlers.get(method)
-        return await (handler(session, parameters) if handler else self._programs.call(session, method, parameters, attached))
+        if handler := self._handlers.get(method):
+            return await handler(session, parameters)
+        return await (await self._programs()).call(session, method, parameters, attached)
 
-    @property
-    def _programs(self) -> Programs:
+    async def _programs(self) -> Programs:
         if self._known is None:
-            from .programs import Programs  # not needed before the first target
-
+            # In this thread, loading it would keep all clients waiting.
+            module = await asyncio.to_thread(import_module, ".programs", __package__)
             context, most = self._context, self._context.config.clients.networks
-            self._known = Programs(context.board, context.surfaces, context.memory, self._warmth, most)
+            self._known = self._known or module.Programs(context.board, context.surfaces, context.memory, self._warmth, most)
         return self._known
 
     def closed(self, session: Session) -> None:
@@ -150,7 +149,7 @@ class Api:
         return {"status": {"version": context.version, **told, "uptime_s": time.monotonic() - context.started_s}}
 
     async def _plan(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
-        progress = await self._programs.progress(session, HoldRequest.read(parameters))
+        progress = await (await self._programs()).progress(session, HoldRequest.read(parameters))
         plan_request = progress.request
         if plan_request.constraints.hours is not None:
             raise UsageError(_BY_BATTERY.format("Plan", plan_request.target))
@@ -166,7 +165,7 @@ class Api:
     async def _hold(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         request = HoldRequest.read(parameters)
         progress, plan = await self._planned(session, request)
-        app = request.app or process_name(session.peer)
+        app = request.app or str(await asyncio.to_thread(process_name, session.peer))
         own = app == DEFAULT_APP and session.peer.pid == os.getpid()
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), yields=own, standby=request.standby)
         self._holding.add(session)
@@ -196,7 +195,7 @@ class Api:
         if request.target is None:
             raise UsageError("Hold: expected a target, with a network or without, or a configuration")
         self._learner.prepare()
-        progress = await self._programs.progress(session, request)
+        progress = await (await self._programs()).progress(session, request)
         # The power budget with this lease is known when it is granted.
         limits = replace(await self._context.board.limits(), power_mw=None, because="")
         try:
@@ -235,7 +234,7 @@ class Api:
         if request.target is None:
             raise UsageError("Change: expected a lease for a target, or one")
         request = request._replace(target=str(parse_target(request.target)))
-        progress = await self._programs.progress(session, request)
+        progress = await (await self._programs()).progress(session, request)
         renewed = await board.replan(lease, progress.beginning, f"asked for {request.target} from now on", asked=True)
         if renewed is None:
             raise UsageError(f"lease {lease.id} has ended")

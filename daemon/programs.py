@@ -7,9 +7,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..kernels.correction.flat import flat_surface
 from ..kernels.execution import FrameOverhead
 from ..kernels.grid import FrequencyConfiguration
 from ..kernels.inputs import parse_input, read_input
@@ -43,6 +43,7 @@ else:
 _INPUTS = 64
 _ACCEPTED = 64
 _NETWORK_BYTES_PER_USER = 16 << 20
+_FLAT = "..kernels.correction.flat"  # loads NumPy: in a thread, or all clients would wait
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters], Awaitable[dict[str, Any]]]
@@ -109,7 +110,7 @@ class Programs:
         self._board, self._surfaces, self._memory = board, surfaces, memory
         self._networks = NetworksOfConnections(networks)
         self._plans = Planning()
-        self._flat = lru_cache(maxsize=1)(flat_surface)
+        self._flat = lru_cache(maxsize=1)(lambda grid: import_module(_FLAT, __package__).flat_surface(grid))
         self._corrections = SurfaceCorrector(memory, warmth)
         self._handlers: dict[str, _Handler] = {
             "LoadNetwork": self._load_network,
@@ -212,9 +213,10 @@ class Programs:
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._surfaces.profile
-        surface = self._flat(profile.identity.grid if profile is not None else await self._board.grid())
+        surface = await asyncio.to_thread(self._flat, profile.identity.grid if profile else await self._board.grid())
         plan_request = self._plan_request(surface, request, "")
-        key = ProgramKey(session.peer.uid, printable(request.app or process_name(session.peer)))
+        app = request.app or str(await asyncio.to_thread(process_name, session.peer))
+        key = ProgramKey(session.peer.uid, printable(app))
         unknown = UnpredictedProgram(plan_request, self._memory.observations(key), self._board.snapshot.reading.modes)
         return LeaseProgress(
             key, plan_request, partial(self._corrections.make, surface, None, plan_request.fps), unknown=unknown, exploring=True

@@ -93,10 +93,10 @@ class Surfaces:
         self._making: dict[tuple[_SurfaceKey, int], asyncio.Task[Surface]] = {}
         self._swept = True  # the last surface was, not stored: the next one probably is too
 
-    @property
-    def _workers(self) -> Workers:
-        if self._made_workers is None:
-            self._made_workers = self._make_workers()
+    async def _workers(self) -> Workers:
+        if self._made_workers is None:  # in a thread, as their modules load with them
+            made = await asyncio.to_thread(self._make_workers)
+            self._made_workers = self._made_workers or made
         return self._made_workers
 
     async def prepare(self) -> None:
@@ -136,7 +136,7 @@ class Surfaces:
         try:
             for _ in range(2):
                 with self._tables.fresh(self._tables.missing(digests)) as outputs:
-                    unusable = await self._workers.prepare(profile.path, self._tables.path, outputs)
+                    unusable = await (await self._workers()).prepare(profile.path, self._tables.path, outputs)
                     # The child that wrote them has ended by now.
                     for digest in outputs:
                         await asyncio.to_thread(self._tables.take_in, digest)
@@ -168,19 +168,20 @@ class Surfaces:
             InputError: the model was refused, or its launch list ends early and not at one of ``accepted``.
             LimitReached: too many of the user's requests wait.
         """
-        return await self._loaded(self._workers.decompose(attached, inputs, name, accepted), attached.uid)
+        return await self._loaded(lambda workers: workers.decompose(attached, inputs, name, accepted), attached.uid)
 
     async def check(self, network: bytes, uid: int, accepted: Sequence[str] = ()) -> LoadedNetwork:
         """Check a client's network in JSON, in a worker; errors as for :meth:`decompose`."""
-        return await self._loaded(self._workers.check(network, uid, accepted), uid)
+        return await self._loaded(lambda workers: workers.check(network, uid, accepted), uid)
 
-    async def _loaded(self, reading: Awaitable[tuple[NetworkInfo, bytes]], uid: int) -> LoadedNetwork:
+    async def _loaded(self, read: Callable[[Workers], Awaitable[tuple[NetworkInfo, bytes]]], uid: int) -> LoadedNetwork:
+        workers = await self._workers()
         # Meanwhile the child of the sweep starts, and NumPy loads, which the daemon has done without so far.
         expected: AbstractContextManager[None] = nullcontext()
         if self._swept and self.profile is not None and self._known is not None and self._is_prepared(self.profile):
-            expected = self._workers.expected_sweep(self.profile.path, self._tables.path, uid, self._known)
+            expected = workers.expected_sweep(self.profile.path, self._tables.path, uid, self._known)
         with expected:
-            (info, payload), _ = await asyncio.gather(reading, asyncio.to_thread(import_module, "numpy"))
+            (info, payload), _ = await asyncio.gather(read(workers), asyncio.to_thread(import_module, "numpy"))
         return LoadedNetwork(info.name, hashlib.sha256(payload).hexdigest(), payload, to_builtins(info))
 
     @property
@@ -244,7 +245,7 @@ class Surfaces:
             await self.prepare()
             if not self._is_prepared(profile):
                 raise InputError("; ".join(self.troubles) or f"profile {profile.identity.name}: its models are not converted")
-            surface = await self._workers.sweep(
+            surface = await (await self._workers()).sweep(
                 network.payload,
                 profile.path,
                 self._tables.path,

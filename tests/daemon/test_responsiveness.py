@@ -31,6 +31,20 @@ ZONES = len(load_board("agx-xavier").section("thermal")["zones"])
 MODEL = (REFERENCE / "squeezenet1_0.pt", ["1x3x224x224"])
 
 
+# Loading what the first target needs takes seconds, as on a small board from its card.
+SLOW_LOADING = """
+import importlib.abc, sys, time
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in ("numpy", "psutil", "jetdvfs.daemon.programs"):
+            print("loads", name, flush=True)
+            time.sleep(2.0)
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
 def timed(call: Callable[[], object]) -> float:
     started = time.monotonic()
     call()
@@ -63,6 +77,21 @@ def slow_clocks(board: Board) -> None:
 def hanging_clocks(board: Board) -> None:
     for path in (f"{EMC}/pto_counter", f"{GPU}/cur_freq", f"{CPU}/cpuinfo_cur_freq"):
         board.twin.faults.slow_down(f"/{path}", 2.0)
+
+
+@pytest.mark.parametrize("first", ["plan", "target", "configuration"])
+def test_nobody_waits_while_the_first_lease_loads_what_it_needs(board: Board, tmp_path: Path, first: str) -> None:
+    with Daemon(board, tmp_path, quickened=SLOW_LOADING) as daemon, daemon.client() as client:
+        with asked_meanwhile(daemon, 0.02) as took:
+            if first == "plan":
+                client.plan(client.load(*MODEL), "min-energy")
+            elif first == "target":
+                client.hold(target="latency_ms=50")
+            else:
+                client.call("Hold", {"configuration": LOW._asdict()})  # of a program that does not say its name
+        loaded = [line.split()[1] for line in daemon.log.read_text().splitlines() if line.startswith("loads ")]
+    assert ("numpy" in loaded) == ("jetdvfs.daemon.programs" in loaded) == (first != "configuration")
+    assert loaded and quick(took), max(took)
 
 
 def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_life(
