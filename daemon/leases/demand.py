@@ -51,10 +51,10 @@ def read_counters(files: Files, pids: Collection[int], monotonic: Callable[[], f
     """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
     idle = {}
     for _ in range(_TRIES):
-        since_s, stat, until_s = monotonic(), files.find_text("/proc/stat") or "", monotonic()
-        if until_s - since_s <= _SOON_S:
+        since_s, stat, until_s = monotonic(), files.find_text("/proc/stat"), monotonic()
+        if stat is None or until_s - since_s <= _SOON_S:
             break
-    for line in stat.splitlines():
+    for line in (stat or "").splitlines():
         if match := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
             idle[match[1]] = int(match[2]) + int(match[3])
     threads: dict[tuple[str, str], tuple[int, str]] = {}

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 FRESH_S = 1.0
 _OLD_S = 1.5
-_WAIT_S = 0.8
+WAIT_S = 0.8
 _NEVER = float("-inf")
 
 
@@ -76,7 +76,7 @@ class BoardService:
         self._slowed = SlowdownTracker(self._slowing, time.monotonic)
         self._writes = writes
         self._reading = BoardReading(_NEVER, None, (), None, ())
-        self._looking = SharedWait(_WAIT_S)
+        self._looking = SharedWait(WAIT_S)
         self._applied: AppliedSetting | None = None
         self._changes = ChangeCount()
         self._limits: Limits | DaemonError | KernelsError = DaemonError("the board has not been looked at yet")
