@@ -205,9 +205,7 @@ class Programs:
 
     def _gpu_share(self) -> float | None:
         seen = self._board.snapshot.reading
-        if seen.modes is None or not any(mode.masks for mode in seen.modes.table):
-            return 1.0
-        return None if seen.mode is None else share_on(seen.mode, seen.modes)
+        return 1.0 if seen.modes is None else share_on(seen.masks, seen.modes)
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:

@@ -47,11 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [options] -- CMD ..."
     parser.add_argument("--frames", type=int, metavar="N", help="number of frames of a command that does not report them")
     parser.add_argument(
-        "--every",
-        type=float,
-        default=_EVERY_S,
-        metavar="S",
-        help="seconds between readings of rails (default: %(default)s)",
+        "--every", type=float, default=_EVERY_S, metavar="S", help="seconds between readings of rails (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the figures as JSON into a file")
     parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON, on standard error")

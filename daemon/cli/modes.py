@@ -45,11 +45,7 @@ def list_modes(root: str) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def switch_mode(
-    root: str,
-    name_or_id: str,
-    *,
-    dry_run: bool,
-    stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect,
+    root: str, name_or_id: str, *, dry_run: bool, stats: Callable[[], AbstractContextManager[JetsonStats | None]] = connect
 ) -> tuple[dict[str, Any], list[str]]:
     """Change the mode, or print the change; also for users of the jetson-stats service. Raises NotPermitted, or HardwareRefused
     if the mode is not in force afterwards.

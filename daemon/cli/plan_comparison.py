@@ -50,7 +50,7 @@ def compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh
     if board.modes:
         modes = modes_of(board, None)
         for mode in modes.table:
-            note = _NOTES.get(share_on(mode, modes), "a part of the GPU is off, which is not predicted")
+            note = _NOTES.get(share_on(mode.masks, modes), "a part of the GPU is off, which is not predicted")
             rows.append(row(f"nvpmodel {mode.name}", highest(surface.grid, mode), note))
     rows.append(row("MAXN + jetson_clocks", surface.grid.top))
     rows.append(row("jetdvfs", chosen.configuration))

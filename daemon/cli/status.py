@@ -32,11 +32,7 @@ from .output import BoldText, RedText, shown
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--learned",
-        nargs="?",
-        const="",
-        metavar="MODEL",
-        help="observations of all models and applications, or of this one",
+        "--learned", nargs="?", const="", metavar="MODEL", help="observations of all models and applications, or of this one"
     )
     parser.add_argument("--why", action="store_true", help="show why each clock is not higher")
     parser.add_argument("--forget", action="store_true", help="with --learned: drop it")

@@ -37,7 +37,7 @@ from .offered_levels import (
     offered_levels_of,
     read_offered,
 )
-from .power_modes import RunningModes
+from .power_modes import UNITS_MASK, RunningModes
 from .sensors.engines import EngineClocks
 from .sensors.hwmon import Fan, read_fan
 from .sensors.sensors import SensorReader, Sensors
@@ -128,7 +128,7 @@ class Hardware:
             notes.append(f"{title(name)}{'' if fixed.waits else where}: {fixed.reason}")
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *(self._keeper.notes if self._keeper else ())]
-        notes += [self.mode_note] if self.mode_note else []
+        notes += filter(None, (self.mode_note, self._modes.pending(self._units_off())))
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             others = "jetson_clocks, or a process that died with the lock"
             daemon = "" if self._keeper else "a running jetdvfsd, "
@@ -229,6 +229,14 @@ class Hardware:
     def mode(self) -> PowerMode | None:
         return self._modes.active()
 
+    def masks(self) -> Mapping[str, int] | None:
+        return self._modes.masks(self._units_off())
+
+    def _units_off(self) -> int | None:
+        """Mask fixed by the GPU's first use (nvgpu, sysfs.c); None if unreadable."""
+        driver = self._axes.drivers.get("gpu_hz")
+        return self._files.find_int(f"{driver.path}/device/{UNITS_MASK}") if isinstance(driver, gpu.GpuClock) else None
+
     @property
     def mode_note(self) -> str:
         return self._modes.note
@@ -318,7 +326,9 @@ class Hardware:
     def keep_memory(self) -> bool:
         """Lock the memory clock if the kernel no longer keeps its level; return True if so."""
         memory, baseline = self._axes.memory, self._keeper.baseline if self._keeper else None
-        if memory is None or memory.kept_hz is None or baseline is None or not memory.no_longer_kept():
+        if memory is None or memory.kept_hz is None or baseline is None:
+            return False
+        if all(reading.accepted is not None for reading in memory.read()):
             return False
         step = ClockChange(memory, memory.kept_hz, (), memory.plan(memory.kept_hz, self._files))
         memory.kept_hz = None

@@ -9,7 +9,7 @@ may have gaps.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...kernels.text import valid_instead
 from ...profiles.board import BOARDS_DIR, BoardDescription, ModeSet, PowerMode
@@ -20,6 +20,7 @@ from .identity import BoardIdentity, parts_in
 CONF = "/etc/nvpmodel.conf"
 STATUS = "/var/lib/nvpmodel/status"
 _AXES = {"CPU": "cpu_khz", "GPU": "gpu_hz", "EMC": "emc_hz"}
+UNITS_MASK = "tpc_pg_mask"
 _MASKS = ("TPC_PG_MASK", "FBP_PG_MASK", "GPC_PG_MASK", "GPU_PG_MASK")
 
 
@@ -48,6 +49,18 @@ class RunningModes:
 
     def active(self) -> PowerMode | None:
         return None if self.modes is None else active_mode(self._files, self.modes)
+
+    def masks(self, units: int | None) -> Mapping[str, int] | None:
+        """Masks of GPU parts that are off, with ``units`` as read; None if unknown."""
+        mode = self.active()
+        found = {**(mode.masks if mode else {}), **({} if units is None else {UNITS_MASK: units})}
+        return None if mode is None and units is None else found
+
+    def pending(self, units: int | None) -> str:
+        mode = self.active()
+        asked = units if mode is None else mode.masks.get(UNITS_MASK, units)
+        text = f"asks for {UNITS_MASK} {asked}, but it is {units}; a reboot may change that"
+        return f"power mode {mode.name} {text}" if mode and units not in (None, asked) else ""
 
 
 def written_for_another(files: Files, board: BoardDescription, identity: BoardIdentity) -> str:

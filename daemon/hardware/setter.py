@@ -51,8 +51,5 @@ class Setter:
                 return readings
             self._clock.sleep(_POLL_S)
             # The clock moves last: until then, nothing else is read.
-            while self._moves(step) and self._clock.monotonic() < deadline:
+            while self._clock.monotonic() < deadline and not all(agrees(one, step.level) for one in step.driver.measured()):
                 self._clock.sleep(_POLL_S)
-
-    def _moves(self, step: ClockChange) -> bool:
-        return not all(agrees(measured, step.level) for measured in step.driver.measured())

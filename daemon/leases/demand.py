@@ -270,7 +270,7 @@ class DemandMonitor:
         return known
 
     def _follow_memory(self, now: float, leased: LeaseProcesses, same: bool) -> None:
-        counted = self._memory_khz()
+        counted = next((khz for path in self._monitors if (khz := self._files.find_rate(path)) is not None), None)
         self._blind = counted is None
         if counted is None:
             return
@@ -279,9 +279,6 @@ class DemandMonitor:
             return
         held, hold_s = bool(leased.pids), self.rules.hold_s
         self._memory.see(now, 1e3 * counted, self._board.gpu_load(), hold_s, leased=held, paced=leased.paced)
-
-    def _memory_khz(self) -> int | None:
-        return next((khz for path in self._monitors if (khz := self._files.find_rate(path)) is not None), None)
 
 
 def _keep(windows: deque[_Window], window: _Window, seconds: float) -> None:

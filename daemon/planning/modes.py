@@ -18,7 +18,7 @@ from ...kernels.surface import Surface
 from ...kernels.units import AXES
 from ...profiles.board import BoardDescription, ModeSet, PowerMode
 from ..errors import TargetNotAttainable, UsageError
-from ..hardware.power_modes import bound_levels, changed_masks
+from ..hardware.power_modes import UNITS_MASK, bound_levels, changed_masks
 from .lease_plan import PlanRequest
 from .limits import ClockLimits, Limits, permitted
 from .plan import outlook
@@ -26,7 +26,6 @@ from .targets import FIGURE_NAMES, FIGURE_UNITS, Figure, TargetBound, check_conf
 
 WORTH = 0.03
 _AS_GOOD = 0.005
-_UNITS_MASK = "tpc_pg_mask"
 GIB = 1 << 30
 
 #: Slices of an A100 of 40 GB in equation 2 of DIPPM, by memory in GiB.
@@ -91,7 +90,7 @@ def evaluated_modes(
         configuration = highest(surface.grid, mode)
         index = surface.grid.index(configuration)
         at = {name: float(getattr(figures, name)[index]) for name in FIGURE_NAMES}
-        share = share_on(mode, modes)
+        share = share_on(mode.masks, modes)
         for name, part in ((mode.name, share), *_slices(board, mode, share)):
             slower = 1.0 if part is None else 1 / part
             here = {name: figure * slower for name, figure in at.items()}
@@ -132,19 +131,20 @@ def _lack(bound: TargetBound, figures: Mapping[Figure, float]) -> str:
     return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
 
 
-def share_on(mode: PowerMode, modes: ModeSet) -> float | None:
-    """Part of the GPU that a mode leaves on, relative to the board's least restrictive mode."""
+def share_on(masks: Mapping[str, int] | None, modes: ModeSet) -> float | None:
+    """Part of the GPU left on, relative to the board's least restrictive mode; None if unknown."""
+    if masks is None:
+        return None
     fullest = min(modes.table, key=lambda one: sum(mask.bit_count() for mask in one.masks.values()))
-    changed = {name for name, mask in mode.masks.items() if mask != fullest.masks.get(name, 0)}
+    changed = {name for name, mask in masks.items() if mask != fullest.masks.get(name, 0)}
     if not changed:
         return 1.0
-    if changed != {_UNITS_MASK}:
+    if changed != {UNITS_MASK}:
         return None
-    masks = [one.masks.get(_UNITS_MASK, 0) for one in modes.table]
     # A bit for each processing cluster; chips have four or eight.
-    units = 4 if max(masks).bit_length() <= 4 else 8
-    on, all_on = (units - one.masks.get(_UNITS_MASK, 0).bit_count() for one in (mode, fullest))
-    return on / all_on
+    units = 4 if max(one.masks.get(UNITS_MASK, 0) for one in modes.table).bit_length() <= 4 else 8
+    on, all_on = (units - one.get(UNITS_MASK, 0).bit_count() for one in (masks, fullest.masks))
+    return min(on / all_on, 1.0)
 
 
 def _slices(board: BoardDescription, mode: PowerMode, share: float | None) -> Iterator[tuple[str, float]]:
@@ -177,7 +177,7 @@ def propose(
     """Best power mode for a request, if it is worth a change; ``held`` is the present configuration, if any."""
     found = []
     for mode in modes.table:
-        if mode.id == active.id or share_on(mode, modes) != 1.0:
+        if mode.id == active.id or share_on(mode.masks, modes) != 1.0:
             continue
         try:
             configuration = request.choice(within_mode(request.surface.grid, mode, bounds))

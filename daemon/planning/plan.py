@@ -304,7 +304,7 @@ class _Planner:
     def plan(self) -> Plan:
         index, attaining, objective = self.choose()
         front = pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
-        cpus, gpus, emcs = self.grid.shape
+        (cpus, gpus, emcs), limit = self.grid.shape, self.limits.budget
         choice, top, *options = self._options([index, (cpus - 1, gpus - 1, emcs - 1), *front])
         return Plan(
             target=self.target,
@@ -316,7 +316,7 @@ class _Planner:
             alternatives=tuple(self._alternatives(index, objective)),
             considered=int(self.permitted.sum()),
             attaining=int(attaining.sum()),
-            reason=self._choice_reason(attaining, objective) + self._budget_reason(),
+            reason=self._choice_reason(attaining, objective) + (f" The board may draw {limit}." if limit else ""),
             saving=self._saving(choice, top),
             caveats=Caveats.of(self.surface),
         )
@@ -406,9 +406,6 @@ class _Planner:
                 gain = _share(objective[others].min(), attained)
                 return f"{reason} The active constraint is {name}: without it, {self._merit()} could be {gain}."
         return f"{reason} No constraint is active: this is the global optimum."
-
-    def _budget_reason(self) -> str:
-        return f" The board may draw {self.limits.budget}." if self.limits.budget else ""
 
     def _too_dear(self) -> str:
         power_mw = np.where(self.permitted, self.expected.power_mw, np.inf)

@@ -228,13 +228,7 @@ def _whitening(shared: Array, noise: Array, weights: Array) -> Array:
 
 
 def _at(
-    model: FittedModel,
-    sigma: Array,
-    observed: Array,
-    noise: Array,
-    alike: Array,
-    amplitude: float,
-    start: tuple[Array, Array],
+    model: FittedModel, sigma: Array, observed: Array, noise: Array, alike: Array, amplitude: float, start: tuple[Array, Array]
 ) -> Fit:
     unknowns, weights = start
     free = np.flatnonzero(sigma)

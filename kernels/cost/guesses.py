@@ -116,11 +116,7 @@ def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
             found.setdefault((launch.kind, why), []).append(launch)
     kinds = (
         GuessedKind(
-            kind,
-            why,
-            len(own),
-            sum(launch.flops for launch in own) / whole[0],
-            sum(launch.bytes for launch in own) / whole[1],
+            kind, why, len(own), sum(launch.flops for launch in own) / whole[0], sum(launch.bytes for launch in own) / whole[1]
         )
         for (kind, why), own in found.items()
     )

@@ -227,10 +227,7 @@ _VARIETIES: Mapping[FeatureFamily, _VarietyFeatures] = {
         lambda row: f"over {int(row['reduced_dims'])} dimensions" + ("" if row["inner_reduced"] else ", not the last"),
     ),
     "cat": _VarietyFeatures(("dim",), lambda row: f"along dimension {int(row['dim'])}"),
-    "pointwise": _VarietyFeatures(
-        ("tensors", "broadcast"),
-        _pointwise,
-    ),
+    "pointwise": _VarietyFeatures(("tensors", "broadcast"), _pointwise),
     "batch_norm": _VarietyFeatures(("affine",), _batch_norm),
 }
 

@@ -68,11 +68,7 @@ def terms_ms(
 
 
 def least_latency_ms(
-    invocations: Sequence[KernelInvocation],
-    launches: NDArray[Any],
-    gpu_mhz: ArrayLike,
-    emc_mhz: ArrayLike,
-    chip: DeviceRates,
+    invocations: Sequence[KernelInvocation], launches: NDArray[Any], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
 ) -> NDArray[np.float64]:
     """Time in ms that no execution of a network can undercut, at each pair of clocks, which broadcast.
 

@@ -107,12 +107,7 @@ class CopyRewriter:
     """
 
     def __init__(
-        self,
-        launches: Sequence[KernelInvocation],
-        reads: Sequence[tuple[int, ...]],
-        parallel: Collection[int],
-        *,
-        half: bool,
+        self, launches: Sequence[KernelInvocation], reads: Sequence[tuple[int, ...]], parallel: Collection[int], *, half: bool
     ) -> None:
         self._before, self._read = launches, reads
         self._parallel, self._half = parallel, half

@@ -38,17 +38,7 @@ def _two(name: str, spelling: str, reverse: str | None = None) -> None:
 
 
 #: The operator that does the same with its operands exchanged: ATen wants the tensor first where the other one is a number.
-_EXCHANGED = {
-    "add": "add",
-    "sub": "rsub",
-    "mul": "mul",
-    "eq": "eq",
-    "lt": "gt",
-    "le": "ge",
-    "ne": "ne",
-    "gt": "lt",
-    "ge": "le",
-}
+_EXCHANGED = {"add": "add", "sub": "rsub", "mul": "mul", "eq": "eq", "lt": "gt", "le": "ge", "ne": "ne", "gt": "lt", "ge": "le"}
 
 for _row in KINDS.values():
     for _spelling in _row.onnx:

@@ -33,10 +33,7 @@ class TableCache(TableFiles):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        known: Mapping[str, Stamp] | None = None,
-        keep: Callable[[str, TreeEnsemble], None] | None = None,
+        self, folder: Path, known: Mapping[str, Stamp] | None = None, keep: Callable[[str, TreeEnsemble], None] | None = None
     ) -> None:
         super().__init__(folder)
         self._known = known or {}

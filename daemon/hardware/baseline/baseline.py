@@ -250,10 +250,11 @@ class Baseline:
                     work.failed.append(str(error))
                 continue
             found = self._record.values.get(path)
-            if current in (found, given.get(path)) or self._cut_since(domain, path, current, given):
+            if current in (found, given.get(path)):
                 continue
             # A restored setpoint beyond a limit reads as the limit; ours may read the same until then.
-            if path in given and self._reads_as(domain, path, current, (given[path],)):
+            own = (domain, path, current, (given.get(path, ""),))
+            if path in given and (self._cut_by_heat(*own) or self._reads_as(*own)):
                 continue
             if self._is_ours(domain, path, current):
                 touch.add(path)
@@ -342,9 +343,6 @@ class Baseline:
             return False
         bounds = domain.bounds(self._files)
         return int(current) in {clamp(int(value), bounds) for value in values if value.isdecimal()}
-
-    def _cut_since(self, domain: ClockDomain, path: str, current: str, given: dict[str, str]) -> bool:
-        return path in given and self._cut_by_heat(domain, path, current, (given[path],))
 
     def _cut_by_heat(self, domain: ClockDomain, path: str, current: str, values: Sequence[str]) -> bool:
         """True if a limit reads lower than one of these values because the kernel throttles: it is no other program's.

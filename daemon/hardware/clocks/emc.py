@@ -94,9 +94,6 @@ class EmcClock(Struct):
         self.kept_hz = level if kept else None
         return kept
 
-    def no_longer_kept(self) -> bool:
-        return self.kept_hz is not None and any(reading.accepted is None for reading in self.read())
-
     def unlock(self) -> tuple[Write, ...]:
         mode = self.domain.mode
         if mode is None or not _is_set(self.files, mode):

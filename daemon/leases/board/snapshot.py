@@ -41,6 +41,7 @@ class BoardReading(Struct, frozen=True):
 
     Attributes:
         notes: uncontrolled or unmeasured parts, with reasons.
+        masks: of GPU units that are off; None if unknown.
         governors: governor, lock or mode in force by axis.
         engines: clocks of codec and vision units in Hz; 0 while off.
     """
@@ -52,6 +53,7 @@ class BoardReading(Struct, frozen=True):
     notes: tuple[str, ...]
     outdated: bool = False
     modes: ModeSet | None = None
+    masks: Mapping[str, int] | None = None
     caps: tuple[Cap, ...] = ()
     governors: Mapping[str, str] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
@@ -99,12 +101,13 @@ def read_board(hardware: Hardware, now_s: float) -> BoardReading:
     configuration: FrequencyConfiguration | None = None
     policies: tuple[CpuPolicyState, ...] = ()
     mode: PowerMode | None = None
+    masks: Mapping[str, int] | None = None
     governors: dict[str, str] = {}
     unmeasured: dict[str, str] = {}
     engines: dict[str, int] = {}
     try:
         notes += hardware.notes
-        mode = hardware.mode()
+        mode, masks = hardware.mode(), hardware.masks()
         readings = hardware.read()
         configuration, unmeasured = hardware.current(readings), hardware.unmeasured(readings)
         policies = tuple(_policies(readings))
@@ -113,16 +116,9 @@ def read_board(hardware: Hardware, now_s: float) -> BoardReading:
     except (DaemonError, KernelsError) as error:
         notes.append(str(error))
     return BoardReading(
-        now_s,
-        configuration,
-        policies,
-        mode,
-        tuple(notes),
-        modes=hardware.modes,
-        governors=governors,
-        unmeasured=unmeasured,
-        engines=engines,
-    )
+        now_s, configuration, policies, mode, tuple(notes), modes=hardware.modes, masks=masks,
+        governors=governors, unmeasured=unmeasured, engines=engines,
+    )  # fmt: skip
 
 
 def _policies(readings: Mapping[str, tuple[Reading, ...]]) -> list[CpuPolicyState]:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from msgspec.structs import asdict
 
-from ....kernels.surface import Guess
 from ....kernels.text import printable
 from ....profiles.board import BoardDescription
 from ...hardware.sensors.sensors import SensorReader
@@ -115,13 +114,12 @@ def _lease(lease: Lease, snapshot: Snapshot, frames: LeaseStates) -> dict[str, A
         "first_ms": median(lease.frames.first_ms) if lease.frames.first_ms else None,
         "energy_mj": frames.energy_mj(lease),
         "boundary": caveats and caveats.boundary and caveats.boundary.to_json(),
-        "guessed": [_guess(each) for each in guessed[:_GUESSES]],
+        "guessed": [
+            {**asdict(each), "kind": printable(each.kind)[:_LONGEST], "why": printable(each.why)[:_LONGEST]}
+            for each in guessed[:_GUESSES]
+        ],
         "guessed_more": max(len(guessed) - _GUESSES, 0),
     }
-
-
-def _guess(guess: Guess) -> dict[str, Any]:
-    return {**asdict(guess), "kind": printable(guess.kind)[:_LONGEST], "why": printable(guess.why)[:_LONGEST]}
 
 
 def sharing_state(lease_id: str, snapshot: Snapshot) -> dict[str, Any]:

@@ -190,7 +190,8 @@ class BoardThread:
             with self._lock:
                 # Late upkeep goes first, so that a stream of requests cannot starve it.
                 late = self._monotonic() - due_s > 1.0
-                job = None if late else self._overdue() or self._take() or self._rested()
+                rested = self._monotonic() >= self._worked_s + _REST_S
+                job = None if late else self._overdue() or self._take() or (self._waited() if rested else None)
                 if job is None and self._monotonic() < due_s:
                     if self._over:
                         return
@@ -218,9 +219,6 @@ class BoardThread:
 
     def _overdue(self) -> _Job[None] | None:
         return self._waited() if self._at_rest is not None and self._monotonic() >= self._at_rest.latest_s else None
-
-    def _rested(self) -> _Job[None] | None:
-        return self._waited() if self._monotonic() >= self._worked_s + _REST_S else None
 
     def _waited(self) -> _Job[None] | None:
         waits, self._at_rest = self._at_rest, None

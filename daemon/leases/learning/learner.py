@@ -163,7 +163,8 @@ class Learner:
         progress = self._progress.get(lease.id)
         where = self._where(progress, setting, company)
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
-        frames.power(self._sensors.rails_sampled(), self._sensors.energy_rails if not others else (), self._die_c)
+        rails, warmth = self._sensors.energy_rails if not others else (), self._warmth
+        frames.power(self._sensors.rails_sampled(), rails, lambda: None if (now := warmth()) is None else now.die_c)
         if parked and latencies_ms:
             self._board.follow_frames(lease)
         if progress is None or setting is None or parked:
@@ -268,9 +269,6 @@ class Learner:
             if (text := self.silent(lease)) is not None:
                 progress.silent = True
                 log.info("%s: %s", lease.label, text, extra=_about(lease, FRAMES_MISSING, reason=text))
-
-    def _die_c(self) -> float | None:
-        return None if (warmth := self._warmth()) is None else warmth.die_c
 
     async def _tend(self) -> None:
         while self._meters:

@@ -43,12 +43,7 @@ def _filled(name: str, *, launches: bool = True) -> None:
 
     @operator(f"{name}_like")
     def filled_like(
-        recorder: Recorder,
-        self: Tensor,
-        *arguments: Any,
-        dtype: int | None = None,
-        memory_format: int | None = None,
-        **_: Any,
+        recorder: Recorder, self: Tensor, *arguments: Any, dtype: int | None = None, memory_format: int | None = None, **_: Any
     ) -> Tensor:
         """By default with the other tensor's layout."""
         positional = arguments[1:] if value_first else arguments

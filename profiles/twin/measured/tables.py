@@ -173,12 +173,7 @@ def _extremes(board: str) -> tuple[FrequencyGrid, float]:
 
 
 def _table(
-    name: str,
-    mapping: TableMapping,
-    board: str,
-    label: str,
-    batch: int,
-    cells: Mapping[Levels, Sequence[tuple[float, float]]],
+    name: str, mapping: TableMapping, board: str, label: str, batch: int, cells: Mapping[Levels, Sequence[tuple[float, float]]]
 ) -> MeasuredTable:
     grid = FrequencyGrid(*(tuple(sorted({levels[axis] for levels in cells})) for axis in range(3)))
     figures = np.full((2, *grid.shape), np.nan)

@@ -221,8 +221,5 @@ ROWS: Mapping[str, SiliconKind] = {
     **_ROWS,
 }
 """Known kinds by name, without fused products. A new operator has its row here."""
-HOST_US: Mapping[str, float] = {
-    **_CALL_US,
-    **{name: row.call_us for name, row in _ROWS.items() if row.call_us is not None},
-}
+HOST_US: Mapping[str, float] = {**_CALL_US, **{name: row.call_us for name, row in _ROWS.items() if row.call_us is not None}}
 """Costs of calls that the host computes itself."""

@@ -144,8 +144,7 @@ def utilisation(chip: Chip, threads: Array) -> Array:
     """Share of the bandwidth that this number of threads can request."""
     return np.asarray(
         np.minimum(
-            1.0,
-            _LEAST_BANDWIDTH + _MOST_BANDWIDTH * threads / (threads + _HALF_COVERED * (chip.sm_count * chip.sm_threads)),
+            1.0, _LEAST_BANDWIDTH + _MOST_BANDWIDTH * threads / (threads + _HALF_COVERED * (chip.sm_count * chip.sm_threads))
         )
     )
 

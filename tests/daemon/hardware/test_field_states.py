@@ -13,11 +13,13 @@ import pytest
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
+from jetdvfs.daemon.planning.modes import share_on
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.states import STATES, put_into
+from jetdvfs.profiles.twin.tree.attributes import constant
 from jetdvfs.tests.support.boards.hardware_kernel import FakeClock, Kernel
 from jetdvfs.tests.support.boards.twin_fakes import TreeFiles, fake_board
 from jetdvfs.tests.support.daemons.board_daemon import eventually
@@ -242,6 +244,40 @@ def test_a_mode_that_the_file_does_not_list_is_named() -> None:
     board.tree.write("/var/lib/nvpmodel/status", b"pmode:0009")
     hardware = Hardware.probe(TreeFiles(board), board.clock)
     assert hardware.mode_note == "power mode 9 is in force, which /etc/nvpmodel.conf does not list"
+
+
+@pytest.mark.parametrize(
+    ("status", "mask", "share", "named"),
+    [
+        ("7W", None, 0.5, False),  # as the mode says
+        ("7W", "240", 1.0, True),  # the GPU had been used, so that nvpmodel could turn nothing off
+        ("7W", "0", 1.0, True),  # units that a module lacks cannot be on
+        ("15W", "252", 0.5, True),
+        ("", "252", 0.5, False),  # nvpmodel does not say which mode is in force
+        ("", "240", 1.0, False),
+        ("", "", None, False),
+        ("7W", "", 0.5, False),  # a driver without the file: the mode is all that is known
+    ],
+)
+def test_gpu_units_count_as_the_driver_has_them_not_as_the_mode_asks(
+    status: str, mask: str | None, share: float | None, named: bool
+) -> None:
+    board, probed = found("orin-nano-8gb", "", firmware="base")
+    modes = probed.modes
+    assert modes is not None
+    numbers = {mode.name: mode for mode in modes.table}
+    units = "/sys/devices/platform/17000000.gpu/tpc_pg_mask"
+    units = board.tree.resolve(units)
+    said = f"pmode:{numbers[status].id:04}" if status else "none"
+    board.tree.put("/var/lib/nvpmodel/status", constant(said))
+    value = str(numbers[status].masks["tpc_pg_mask"]) if mask is None else mask
+    if value:
+        board.tree.put(units, constant(value))
+    else:
+        board.faults.vanish(units)
+    hardware = Hardware.probe(TreeFiles(board), board.clock)
+    assert share_on(hardware.masks(), modes) == share
+    assert any("a reboot may change that" in note for note in hardware.notes) == named
 
 
 @pytest.mark.parametrize("name", ["orin-nano-8gb", "agx-xavier", "agx-thor"])

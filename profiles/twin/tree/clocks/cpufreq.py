@@ -50,10 +50,7 @@ class SimulatedCores:
         yield f"{CPU_ROOT}/online", Attribute(lambda: _ranges([cpu for cpu in everything if self.online[cpu]]))
         yield f"{CPU_ROOT}/offline", Attribute(lambda: _ranges([cpu for cpu in everything if not self.online[cpu]]))
         for cpu in everything:
-            yield (
-                f"{CPU_ROOT}/cpu{cpu}/online",
-                Attribute(partial(self._show_online, cpu), partial(self._set_online, cpu)),
-            )
+            yield (f"{CPU_ROOT}/cpu{cpu}/online", Attribute(partial(self._show_online, cpu), partial(self._set_online, cpu)))
             for state, name in enumerate(self._idle_states):
                 folder = f"{CPU_ROOT}/cpu{cpu}/cpuidle/state{state}"
                 yield f"{folder}/name", constant(name)

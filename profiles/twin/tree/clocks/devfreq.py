@@ -213,10 +213,7 @@ class SimulatedGpu:
             yield f"{device}/is_railgated", Attribute(lambda: "yes" if self.gate.gated else "no")
             yield f"{device}/gpu_powered_on", Attribute(lambda: str(int(not self.gate.gated)))
         for name in self._attributes:
-            yield (
-                f"{device}/{name}",
-                Attribute(partial(self._show_attribute, name), partial(self._set_attribute, name)),
-            )
+            yield (f"{device}/{name}", Attribute(partial(self._show_attribute, name), partial(self._set_attribute, name)))
         yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)
         for path in self._paths[1:]:
             parent = posixpath.dirname(posixpath.dirname(path))

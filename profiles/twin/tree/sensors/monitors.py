@@ -138,10 +138,7 @@ class PowerMonitorFiles:
             yield f"{node}/in{number}_label", constant(label)
             yield f"{node}/in{number}_enable", constant(1)
             yield f"{node}/in{number}_input", constant(monitor.bus_mv)
-            yield (
-                f"{node}/curr{number}_input",
-                Attribute(partial(self._milliamperes, index)),
-            )
+            yield (f"{node}/curr{number}_input", Attribute(partial(self._milliamperes, index)))
             for limit in ("max", "crit"):
                 yield f"{node}/curr{number}_{limit}", constant(self._limits_ma.get(label, _LARGEST_MA))
                 yield f"{node}/curr{number}_{limit}_alarm", constant(0)
