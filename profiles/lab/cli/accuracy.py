@@ -40,6 +40,8 @@ _OF_RECORD = {
 }
 _OURS = ("rates", "rates and launches (ours)")
 _OF_NETWORKS = {"in distribution": {"latency_ms": 5.0, "peak_mib": 3.0}, "unseen family": {"latency_ms": 7.0, "peak_mib": 2.5}}
+_OF_NETWORKS |= {"in distribution, in ten turns": _OF_NETWORKS["in distribution"]}
+_OF_NETWORKS |= {"unseen family, in four turns": _OF_NETWORKS["unseen family"]}
 _KINDS = 12  # that bring the largest errors
 _FLEETS = "the fleet's"
 _OF_FLEET = {
@@ -289,7 +291,7 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
 _SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
 _NOTES = {
     "engines": "Engines of simulated boards, on which profiles are trained, were set by these rows: fits, no predictions.",
-    "networks": "Beyond the largest learnt network, rates and launches are launches alone: chosen by the rows of unseen sizes.",
+    "networks": "How far rates count in rates and launches was chosen by rows of all splits.",
 }
 _SUBJECTS = {"record": "RECORD", "fleet": "--stored FILE", "networks": "--networks FILE"}
 

@@ -60,12 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metric", action="append", metavar="NAME", help="learn and evaluate this metric alone; may be repeated"
     )
-    group.add_argument(
-        "--keep",
-        type=Path,
-        metavar="FILE",
-        help="keep results in this file, and resume an earlier run",
-    )
+    group.add_argument("--keep", type=Path, metavar="FILE", help="keep results in this file, and resume an earlier run")
     group.add_argument(
         "--board", metavar="NAME", help="of a record of several boards: this one alone, compared with --profile's kernels"
     )
@@ -102,7 +97,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _evaluated(args: argparse.Namespace) -> dict[str, Any]:
-    from ..networks.bench import SPLITS, evaluate
+    from ..networks.bench import IN_TURN, SPLITS, evaluate
     from ..networks.predictors.combined import SPACES, RandomSearch
     from ..networks.predictors.loading import duplicates, unseen_share
     from ..networks.record import read_record
@@ -115,7 +110,7 @@ def _evaluated(args: argparse.Namespace) -> dict[str, Any]:
         boards = sorted({one.board for one in record.samples})
         raise UsageError(f"--board {args.board}: the record has {', '.join(boards) or 'no networks'}")
     sizes = tuple(args.train_size or SIZES)
-    splits = _chosen(args.split or (SPLITS[:1] if args.ablations else SPLITS), SPLITS, "--split")
+    splits = _chosen(args.split or (SPLITS[:1] if args.ablations else SPLITS), (*SPLITS, *IN_TURN), "--split")
     methods = _methods(args, all(one.counters for one in samples))
     if args.ablations:
         sizes = (max(sizes),)

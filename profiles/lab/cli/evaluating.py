@@ -6,16 +6,16 @@ the table shows the share below it. Plans for four targets are compared with an 
 excess energy (or latency) of plans that meet their target; missed plans do not, and refused ones were wrongly found out of
 reach. Targets are LIMITS.
 
-The floor is an oracle that knows the true mean of the training boards: no profile can know another board better.
+The floor is an oracle of the training boards' true mean.
 
-MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network (default: all of those);
---input applies to all of them; reference networks have their own.
+MODEL is a model file, the .json of 'jetdvfs decompose --json', or a reference network (default: all), to which --input does not
+apply.
 
 With --as, boards run each network by their own engine, and predictions are those of 'predict --as'.
 
-With --networks, whole-network predictors are compared instead, on a record of 'jetdvfs-lab networks measure': each learns from
-N networks and is tested on unseen networks, families, sizes, boards and clocks. --board takes one board of the record and adds
-the kernel-level method of --profile.
+With --networks, whole-network predictors are compared, on a record of 'jetdvfs-lab networks measure': each learns from N
+networks and is tested on unseen networks, families, sizes, boards and clocks; "in turn", on each once. --board takes one of the
+record's boards and adds the kernel-level method of --profile.
 
 examples:
   jetdvfs-lab evaluate --profile agx-xavier-sim

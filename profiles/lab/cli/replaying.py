@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the planning loop on published tables of real boards, and print how fast it learns a program.
 
-Without predictions, the planner begins at the three highest clocks, chooses each configuration itself and observes the table's
-value, a mean of many frames. Targets are the least energy of a frame within 1.15, 1.5 and 2.5 times the table's shortest
+Without predictions, the planner begins at the highest clocks, chooses each configuration and observes the table's value, a mean
+of many frames. Targets are the least energy of a frame within 1.15, 1.5 and 2.5 times the table's shortest
 latency, and without a deadline, with 95% confidence.
 
 After 3, 5, 10 and 20 observed configurations: mean relative error of time and power at unobserved configurations within the
-deadline, and in brackets at all unobserved ones; regret, the excess of the plan's energy over the table's best within the
+deadline, in brackets at all; regret, the excess of the plan's energy over the table's best within the
 deadline; and plans that miss it. A miss on the way is an observed configuration that misses the deadline.
 
-Compared are the top clocks, the best power mode within the deadline, chosen in hindsight, the kernel's governors on a replay
-board with a frame due every deadline, and the plain overlap fit to ten random configurations.
+Compared are the top clocks, the best power mode in hindsight, the kernel's governors on a replay board with a frame due every
+deadline, and the plain overlap fit to ten random configurations.
 
-The tables are not part of jetdvfs: --data names their folder. Known tables are found by name; --table reads any other, by a
-YAML file that explains its columns (profiles/twin/measured/mappings has examples).
+--data names the tables' folder. Known ones are found by name; --table reads any other by a YAML file of its columns (examples:
+profiles/twin/measured/mappings).
 
-With --profile the programs are the reference networks on unseen simulated boards, without noise, and the planner begins with
-the profile's predictions.
+With --profile, programs are reference networks on unseen simulated boards, without noise; the planner begins with predictions.
 
 examples:
   jetdvfs-lab compare replay --data DIR

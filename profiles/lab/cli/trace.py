@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a profiler trace of a run with the model's decomposed kernel list.
 
-`trace TRACE MODEL --input ...` shows matched and missing launches, further calls, and the time of each kind; with --profile,
-also predictions at one configuration. It ends with 3 if launches are missing or ran on another floating-point type.
+Shows matched and missing launches, further calls, and the time of each kind; with --profile, also predictions. Ends with 3 if
+launches are missing or ran on another type.
 
 TRACE is a file of PyTorch's profiler (export_chrome_trace). With a GPU, times are those of the kernels, by the operators that
 launched them; on the CPU, the operators' own. With record_shapes=True calls are also matched by size. Or it is the profile of

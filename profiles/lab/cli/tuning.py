@@ -27,11 +27,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_json(sub)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'jetdvfs-lab collect' or 'import'")
     sub.add_argument(
-        "--out",
-        type=arguments.named_file,
-        required=True,
-        metavar="FILE",
-        help="recipes, for 'jetdvfs-lab train --recipes'",
+        "--out", type=arguments.named_file, required=True, metavar="FILE", help="recipes, for 'jetdvfs-lab train --recipes'"
     )
     sub.add_argument(
         "--study",

@@ -16,6 +16,8 @@ from .predictors.estimator import Estimator, ProgressCallback, silent
 from .record import MeasuredQuery
 
 SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "unseen clocks")
+IN_TURN = {"in distribution, in ten turns": (10, "name"), "unseen family, in four turns": (4, "family")}
+"""Splits that test every network once: parts, and the trait that divides."""
 _TESTED = 0.2
 
 
@@ -78,15 +80,21 @@ def split(samples: Sequence[MeasuredQuery], name: str, seed: int = 0) -> tuple[l
 
 def upper_bounds(samples: Sequence[MeasuredQuery], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
     """(metrics,) factors that keep 95% of samples below prediction, by cross-validation."""
-    names = np.random.default_rng(seed).permutation(sorted({sample.name for sample in samples}))
     ratios = []
-    for part in range(min(5, len(names))):
-        held = set(names[part::5])
-        learnt, tested = ([one for one in samples if (one.name in held) == inside] for inside in (False, True))
+    for learnt, tested in _turns(samples, 5, "name", seed):
         made = make()
         made.fit(learnt)
         ratios.append(np.array([list(sample.values.values()) for sample in tested]) / made.predict(tested))
     return np.asarray(np.quantile(np.concatenate(ratios), 0.95, axis=0))
+
+
+def _turns(
+    samples: Sequence[MeasuredQuery], turns: int, trait: str, seed: int
+) -> Iterator[tuple[list[MeasuredQuery], list[MeasuredQuery]]]:
+    names = np.random.default_rng(seed).permutation(sorted({getattr(sample, trait) for sample in samples}))
+    for part in range(min(turns, len(names))):
+        held = set(names[part::turns])
+        yield _parted(samples, lambda sample: getattr(sample, trait) in held)  # noqa: B023
 
 
 def _typed(sample: MeasuredQuery) -> tuple[str, str]:
@@ -113,17 +121,17 @@ def evaluate(
     if not samples:
         raise RecordError("the record holds no network that was measured")
     for name in splits:
-        pool, tested = split(samples, name, seed)
-        if not pool or not tested:
+        turns = list(_turns(samples, *IN_TURN[name], seed)) if name in IN_TURN else [split(samples, name, seed)]
+        if not all(map(all, turns)):
             continue
-        names = sorted({sample.name for sample in pool})
+        names = sorted({sample.name for sample in turns[0][0]})
         np.random.default_rng([seed, 1]).shuffle(names)
-        for size in _sizes(sizes, len(names)):
+        for size in [len(names)] if name in IN_TURN else _sizes(sizes, len(names)):
             chosen = set(names[:size])
-            learnt = [sample for sample in pool if sample.name in chosen]
+            parts = turns if name in IN_TURN else [([one for one in turns[0][0] if one.name in chosen], turns[0][1])]
             for method, make in methods.items():
                 before = [one for one in known if (one.method, one.split, one.networks) == (method, name, size)]
-                yield from before or _score(method, make(), name, size, learnt, tested, on_progress, now)
+                yield from before or _score(method, make, name, size, parts, on_progress, now)
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
@@ -133,27 +141,28 @@ def _sizes(wanted: Sequence[int], there: int) -> list[int]:
 
 def _score(
     method: str,
-    estimator: Estimator,
+    make: Callable[[], Estimator],
     name: str,
     size: int,
-    learnt: Sequence[MeasuredQuery],
-    tested: Sequence[MeasuredQuery],
+    parts: Sequence[tuple[Sequence[MeasuredQuery], Sequence[MeasuredQuery]]],
     on_progress: ProgressCallback,
     now: Callable[[], float],
 ) -> Iterator[PredictorScore]:
-    began = now()
-    estimator.fit(learnt, lambda done, total, text: on_progress(done, total, f"{method}, {name}, {size} networks: {text}"))
-    trained = now()
-    found = estimator.predict(tested)
-    took_ms = 1e3 * (now() - trained) / len(tested)
-    wanted = np.array([[sample.values[metric] for metric in estimator.metrics] for sample in tested])
+    found, wanted, training_s, predicting_s = [], [], 0.0, 0.0
+    for learnt, tested in parts:
+        estimator, began = make(), now()
+        estimator.fit(learnt, lambda done, total, text: on_progress(done, total, f"{method}, {name}, {size} networks: {text}"))
+        trained = now()
+        found.append(estimator.predict(tested))
+        training_s, predicting_s = training_s + trained - began, predicting_s + now() - trained
+        wanted.append(np.array([[sample.values[metric] for metric in estimator.metrics] for sample in tested]))
+    errors = _errors(np.concatenate(found), np.concatenate(wanted))
     for column, metric in enumerate(estimator.metrics):
-        errors = _errors(found[:, column], wanted[:, column])
+        own = errors[:, column]
         yield PredictorScore(
-            method, name, metric, size, len(tested),
-            float(100 * errors.mean()), float(100 * np.sqrt((errors**2).mean())),
-            float((errors <= 0.05).mean()), float((errors <= 0.10).mean()),
-            trained - began, estimator.parameters, took_ms, getattr(estimator, "settings", ""),
+            method, name, metric, size, len(errors), float(100 * own.mean()), float(100 * np.sqrt((own**2).mean())),
+            float((own <= 0.05).mean()), float((own <= 0.10).mean()),
+            training_s, estimator.parameters, 1e3 * predicting_s / len(errors), getattr(estimator, "settings", ""),
         )  # fmt: skip
 
 

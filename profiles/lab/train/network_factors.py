@@ -61,10 +61,7 @@ ALONE = NetworkFactors()
 
 
 def fit_inside(
-    cost: BoardCost,
-    measured: Sequence[NetworkMeasurement],
-    graphs: Sequence[GraphMeasurement] = (),
-    own_memory: bool = False,
+    cost: BoardCost, measured: Sequence[NetworkMeasurement], graphs: Sequence[GraphMeasurement] = (), own_memory: bool = False
 ) -> NetworkFactors:
     """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power.
 

@@ -4,11 +4,10 @@
 For each network: every kind's share of the inference time; T, one inference from end to end; T_K, the launches of the selected
 kinds, each timed alone; T_K', those of the rest; how many kinds it launches (unique kernels), and how often. A selected kind is
 significant (among the largest kinds that together make 95% of some network's kernel time) and common (launched by 40% of the
-networks). Adaptive pooling to one element is the kind "mean", as PyTorch runs it.
+networks). Adaptive pooling to one element is a "mean", as PyTorch runs it.
 
-MODEL is a model file, the .json of 'jetdvfs decompose --json', or the name of a reference network; --input applies to all of
-them (reference networks have their own). By default the paper's ten networks and eight kinds are studied; 'jetdvfs-lab paper
-table1' compares them.
+MODEL is a model file, the .json of 'jetdvfs decompose --json', or a reference network, to which --input does not apply.
+Default: the paper's ten networks and eight kinds; 'jetdvfs-lab paper table1' compares them.
 
 where the figures come from:
   without --profile   measured on simulated boards: medians over thirteen of them, without noise

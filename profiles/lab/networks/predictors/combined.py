@@ -26,14 +26,14 @@ SPACES: Mapping[type[Estimator], Mapping[str, Sequence[float]]] = {
     },
 }  # fmt: skip
 _HELD = 0.2
+_RATES, _DISTRUST = 0.4, 4  # largest share of rates, and how fast it falls: best of few tried on an H200's networks
 
 
 class RatesAndLaunches:
-    """Geometric mean of rates and launches; launches alone beyond the largest learnt network."""
+    """Geometric mean of rates, as far as they know such launches, and launches."""
 
     def __init__(self, networks: int = 2) -> None:
         self.metrics: tuple[str, ...] = ()
-        self._largest_flops = 0.0
         self._rates, self._launches = RateEstimator(), [launches(seed=seed) for seed in range(networks)]
 
     @property
@@ -43,7 +43,6 @@ class RatesAndLaunches:
     def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         self.metrics = estimator.table_of(samples)[0]
         self._rates.fit(samples, on_progress)
-        self._largest_flops = max(one.graph.globals["flops_total"] for one in samples)
         timed = [name for name in self.metrics if not name.endswith("_mib")]
         own = [replace(one, values={name: one.values[name] for name in timed}) for one in samples]
         for network in self._launches if timed else ():
@@ -54,9 +53,9 @@ class RatesAndLaunches:
         timed = [at for at, name in enumerate(self.metrics) if not name.endswith("_mib")]
         if timed:
             learnt = np.mean([np.log(network.predict(queries)) for network in self._launches], axis=0)
-            larger = np.array([query.graph.globals["flops_total"] > self._largest_flops for query in queries])
-            share = np.where(larger, 0.0, 0.5)[:, None]  # rates of small kernels do not hold for large ones
-            found[:, timed] = np.exp(share * np.log(found[:, timed]) + (1 - share) * learnt)
+            # Rates of small kernels do not hold for large ones.
+            share = _RATES * np.column_stack([self._rates.familiar(queries, self.metrics[at]) for at in timed]) ** _DISTRUST
+            found[:, timed] = np.exp(share * np.log(np.maximum(found[:, timed], 1e-9)) + (1 - share) * learnt)
         return found
 
 

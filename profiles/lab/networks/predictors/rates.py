@@ -70,12 +70,15 @@ class _NetworkWork(Struct, frozen=True, eq=False):
     """A network's work.
 
     Attributes:
-        work: (parts, work) sums over launches; in 1e9, launches in 1e3, so that rates in GFLOP/s and GB/s give ms.
+        parts: (launches,) index in :data:`PARTS`.
+        each: (launches, work) in 1e9, launches in 1e3, so that rates in GFLOP/s and GB/s give ms; ``work`` is its sum by part.
         whole: (4,) MiB of weights and inputs, 1, launches.
         live, copies: (launches,) live MiB, and MiB that it may copy.
         copying: (launches,) index in :data:`_COPYING`; 0 without copies.
     """
 
+    parts: NDArray[np.int64]
+    each: Matrix
     work: Matrix
     whole: Matrix
     live: Matrix
@@ -84,19 +87,24 @@ class _NetworkWork(Struct, frozen=True, eq=False):
 
 
 def _counted(graph: PerformanceGraph) -> _NetworkWork:
-    work = np.zeros((len(PARTS), len(_WORK)))
+    names = [part_of(node) for node in graph.nodes]
+    parts, work = np.array([_AT[name] for name in names]), np.zeros((len(PARTS), len(_WORK)))
+    each = [
+        (1e3, node.flops if name in _WITH_FLOPS else 0, node.input_bytes, node.output_bytes, node.weight_bytes)
+        for name, node in zip(names, graph.nodes, strict=True)
+    ]
+    np.add.at(work, parts, each)
     copies, copying = np.zeros(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
-    for number, node in enumerate(graph.nodes):
-        name = part_of(node)
-        flops = node.flops if name in _WITH_FLOPS else 0
-        work[_AT[name]] += (1e3, flops, node.input_bytes, node.output_bytes, node.weight_bytes)
+    for number, (name, node) in enumerate(zip(names, graph.nodes, strict=True)):
         named = ("conv2d" if name.startswith("conv2d") else name) + (" strided" if max(node.stride) > 1 else "")
         if named in _COPYING:
             copies[number] = node.input_bytes + node.output_bytes + node.weight_bytes
             copying[number] = _COPYING.index(named)
     memory = graph.memory
     whole = np.array([memory.weight_bytes / _MIB, memory.input_bytes / _MIB, 1.0, len(graph.nodes)])
-    return _NetworkWork(work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying)
+    return _NetworkWork(
+        parts, np.array(each) / 1e6, work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying
+    )
 
 
 class RateEstimator(ScaledEstimator):
@@ -105,6 +113,7 @@ class RateEstimator(ScaledEstimator):
     def __init__(self) -> None:
         super().__init__()
         self._rates: dict[str, Matrix] = {}
+        self._largest = np.zeros((len(PARTS), len(_WORK)))
 
     @property
     def parameters(self) -> int:
@@ -114,11 +123,22 @@ class RateEstimator(ScaledEstimator):
         metrics, values = estimator.table_of(samples)
         counted = _of_graphs(samples)
         devices = np.array([sample.device for sample in samples])
+        self._largest = np.zeros_like(self._largest)
+        for own in counted:
+            np.maximum.at(self._largest, own.parts, own.each)
         for number, metric in enumerate(metrics):
             on_progress(number, len(metrics), metric)
             fit = {"mib": _fit_memory, "mj": _fit_energy}.get(metric.rpartition("_")[2], _fit_time)
             self._rates[metric] = fit(counted, devices, values[:, number])
         super().fit(samples, on_progress)
+
+    def familiar(self, queries: Sequence[Query], metric: str) -> Matrix:
+        """(queries,) Part of the prediction in launches no larger than learnt ones."""
+        found = np.empty(len(queries))
+        for number, (query, own) in enumerate(zip(queries, _of_graphs(queries), strict=True)):
+            parts = (own.each * self._rates[metric][own.parts] / np.array(query.device)[list(_RATE_OF)]).sum(1)
+            found[number] = parts[(own.each <= self._largest[own.parts]).all(1)].sum() / parts.sum()
+        return found
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
         counted, found = _of_graphs(queries), np.empty((len(queries), len(metrics)))

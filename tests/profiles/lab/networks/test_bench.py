@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.graph import graph_of
 from jetdvfs.kernels.network import TensorSpec
 from jetdvfs.profiles.lab.cli import main
-from jetdvfs.profiles.lab.networks.bench import SPLITS, evaluate, split
+from jetdvfs.profiles.lab.networks.bench import IN_TURN, SPLITS, evaluate, split
 from jetdvfs.profiles.lab.networks.predictors.estimator import ProgressCallback, silent
 from jetdvfs.profiles.lab.networks.predictors.loading import ABLATIONS, duplicates
 from jetdvfs.profiles.lab.networks.record import MeasuredQuery, NetworkRecorder, Query, RecordContents
@@ -54,6 +54,28 @@ def test_nothing_is_judged_by_what_was_learnt(name: str) -> None:
         return {sample.name for sample in of}
 
     assert not traits(learnt) & traits(tested)
+
+
+@pytest.mark.parametrize(("name", "turns_of"), [("in distribution, in ten turns", 10), ("unseen family, in four turns", 2)])
+def test_in_turn_every_network_is_tested_once_and_never_learnt_meanwhile(name: str, turns_of: int) -> None:
+    turns: list[tuple[set[str], list[str]]] = []
+    trait = IN_TURN[name][1]
+
+    class Watching(Constant):
+        def fit(self, learnt: Sequence[MeasuredQuery], told: ProgressCallback = silent) -> None:
+            super().fit(learnt)
+            turns.append(({getattr(one, trait) for one in learnt}, []))
+
+        def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
+            turns[-1][1].extend(getattr(one, trait) for one in queries)
+            return super().predict(queries)
+
+    given = samples(40)
+    (score, *_) = evaluate(given, {"watching": Watching}, [100], [name])
+    assert len(turns) == turns_of and not any(learnt & set(tested) for learnt, tested in turns)
+    assert sorted(each for _, tested in turns for each in tested) == sorted(getattr(one, trait) for one in given)
+    wanted = np.array([one.values[score.metric] for one in given])
+    assert score.tested == 80 and score.mape == pytest.approx(100 * np.abs(2 / wanted - 1).mean())
 
 
 def test_the_largest_networks_are_the_unseen_size() -> None:
