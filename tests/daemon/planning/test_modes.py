@@ -17,6 +17,7 @@ from jetdvfs.profiles.board import load_board
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board
 from jetdvfs.profiles.twin.tree import fuse
+from jetdvfs.profiles.twin.tree.attributes import constant
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted
 
@@ -90,6 +91,10 @@ def test_a_prediction_in_a_mode_that_powers_half_of_the_gpu_down_is_slower_and_s
             network = client.load(MODEL, ["8x3x224x224"])
             slow = (1_728_000, 306_000_000, 3_199_000_000)
             found[mode] = (client.predict(network, slow)["at"], client.plan(network, "min-energy"))
+            if mode == "MODE_30W":  # of which the driver took nothing, as the GPU had been used
+                twin.tree.put(twin.tree.resolve("/sys/devices/platform/17000000.gpu/tpc_pg_mask"), constant(0))
+                assert eventually(lambda: any("but it is 0; a reboot may" in note for note in client.status()["degraded"]))
+                assert "GPU on" not in client.plan(network, "min-energy")["execution_note"]
     whole, half = (found[mode] for mode in ("MAXN", "MODE_30W"))
     assert "50% of the GPU on" in half[1]["execution_note"] and "GPU on" not in whole[1]["execution_note"]
     assert half[0]["latency_ms"] > 1.1 * whole[0]["latency_ms"]
