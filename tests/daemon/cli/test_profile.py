@@ -90,13 +90,6 @@ def test_a_dry_run_of_training_says_what_would_be_measured(tmp_path: Path, capsy
     assert _planned(tmp_path / "out", capsys)["kernels"] > len(of_networks)
 
 
-@pytest.mark.slow
-def test_a_dry_run_of_training_as_shipped_profiles_are_made_says_how_many_kernels(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _planned(tmp_path / "out", capsys)["kernels"] > sum(production.QUICK.random_kernels.values())
-
-
 def test_a_profile_of_silicon_that_is_not_here_is_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("xgboost", reason="training needs xgboost")
     make_bundle(tmp_path / "mine")

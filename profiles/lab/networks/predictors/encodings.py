@@ -91,7 +91,7 @@ _WINDOW = (
     "kernel_height", "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "dilation_height",
     "dilation_width", "groups", "in_channels", "out_channels",
 )  # fmt: skip
-_OUTPUTS = 64
+OUTPUTS = 64
 _DEVICE = tuple(range(len(DEVICE_FEATURES)))
 
 
@@ -163,17 +163,17 @@ def _dippm(graph: PerformanceGraph) -> EncodedGraph:
     return EncodedGraph(_rows(nodes, len(DIPPM.node)), np.zeros((len(graph.edges), 0)), *_ends(graph), np.array(whole))
 
 
-def _tiles(node: Node) -> tuple[float, float]:
+def tiles(node: Node) -> tuple[float, float]:
     depth = node.kernel[0] * node.kernel[1] * node.in_channels / max(node.groups, 1)
-    pixels = node.output_bytes / max(node.out_channels, 1) / 4
-    return depth, -(-pixels // _OUTPUTS) * -(-node.out_channels // _OUTPUTS)
+    pixels = numel(node.output) / max(node.out_channels, 1)
+    return depth, -(-pixels // OUTPUTS) * -(-node.out_channels // OUTPUTS)
 
 
 def _launches(graph: PerformanceGraph) -> EncodedGraph:
     nodes = [
         [
             *_marks(node), *_window(node), *_image(node.output), node.flops, node.input_bytes, node.weight_bytes,
-            node.output_bytes, node.intensity, live, *_tiles(node),
+            node.output_bytes, node.intensity, live, *tiles(node),
         ]
         for node, live in zip(graph.nodes, graph.live_bytes, strict=True)
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from .....kernels.graph import Node, PerformanceGraph
 from ....errors import RecordError
 from ..record import MeasuredQuery, Query
 from . import estimator
-from .encodings import OPERATORS, operator_of
+from .encodings import OPERATORS, OUTPUTS, operator_of, tiles
 from .estimator import ProgressCallback, silent
 from .kernel_level import ScaledEstimator
 
@@ -90,7 +90,7 @@ def _counted(graph: PerformanceGraph) -> _NetworkWork:
     names = [part_of(node) for node in graph.nodes]
     parts, work = np.array([_AT[name] for name in names]), np.zeros((len(PARTS), len(_WORK)))
     each = [
-        (1e3, node.flops if name in _WITH_FLOPS else 0, node.input_bytes, node.output_bytes, node.weight_bytes)
+        (1e3, _operations(name, node), node.input_bytes, node.output_bytes, node.weight_bytes)
         for name, node in zip(names, graph.nodes, strict=True)
     ]
     np.add.at(work, parts, each)
@@ -105,6 +105,13 @@ def _counted(graph: PerformanceGraph) -> _NetworkWork:
     return _NetworkWork(
         parts, np.array(each) / 1e6, work / 1e6, whole, np.array(graph.live_bytes) / _MIB, copies / _MIB, copying
     )
+
+
+def _operations(name: str, node: Node) -> float:
+    if "conv" not in name and name != "matmul":
+        return node.flops if name in _WITH_FLOPS else 0
+    depth, count = tiles(node)  # libraries compute whole ones
+    return max(node.flops, 2 * depth * count * OUTPUTS**2)
 
 
 class RateEstimator(ScaledEstimator):
