@@ -86,11 +86,11 @@ class _NetworkWork(Struct, frozen=True, eq=False):
     copying: NDArray[np.int64]
 
 
-def _counted(graph: PerformanceGraph) -> _NetworkWork:
+def _counted(graph: PerformanceGraph, whole_tiles: bool) -> _NetworkWork:
     names = [part_of(node) for node in graph.nodes]
     parts, work = np.array([_AT[name] for name in names]), np.zeros((len(PARTS), len(_WORK)))
     each = [
-        (1e3, _operations(name, node), node.input_bytes, node.output_bytes, node.weight_bytes)
+        (1e3, _operations(name, node, whole_tiles), node.input_bytes, node.output_bytes, node.weight_bytes)
         for name, node in zip(names, graph.nodes, strict=True)
     ]
     np.add.at(work, parts, each)
@@ -107,10 +107,10 @@ def _counted(graph: PerformanceGraph) -> _NetworkWork:
     )
 
 
-def _operations(name: str, node: Node) -> float:
-    if "conv" not in name and name != "matmul":
+def _operations(name: str, node: Node, whole_tiles: bool) -> float:
+    if not whole_tiles or ("conv" not in name and name != "matmul"):
         return node.flops if name in _WITH_FLOPS else 0
-    depth, count = tiles(node)  # libraries compute whole ones
+    depth, count = tiles(node)
     return max(node.flops, 2 * depth * count * OUTPUTS**2)
 
 
@@ -121,14 +121,23 @@ class RateEstimator(ScaledEstimator):
         super().__init__()
         self._rates: dict[str, Matrix] = {}
         self._largest = np.zeros((len(PARTS), len(_WORK)))
+        self._whole_tiles = False  # as a GPU's libraries compute, where that fits better
 
     @property
     def parameters(self) -> int:
         return super().parameters + sum(int((rates > 0).sum()) for rates in self._rates.values())
 
     def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
+        errors, values = {}, estimator.table_of(samples)[1]
+        for self._whole_tiles in (False, True):
+            self._fit(samples, silent)
+            errors[self._whole_tiles] = np.abs(self.predict(samples) / values - 1).mean()
+        self._whole_tiles = errors[True] < errors[False]
+        self._fit(samples, on_progress)
+
+    def _fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback) -> None:
         metrics, values = estimator.table_of(samples)
-        counted = _of_graphs(samples)
+        counted = _of_graphs(samples, self._whole_tiles)
         devices = np.array([sample.device for sample in samples])
         self._largest = np.zeros_like(self._largest)
         for own in counted:
@@ -142,13 +151,13 @@ class RateEstimator(ScaledEstimator):
     def familiar(self, queries: Sequence[Query], metric: str) -> Matrix:
         """(queries,) Part of the prediction in launches no larger than learnt ones."""
         found = np.empty(len(queries))
-        for number, (query, own) in enumerate(zip(queries, _of_graphs(queries), strict=True)):
+        for number, (query, own) in enumerate(zip(queries, _of_graphs(queries, self._whole_tiles), strict=True)):
             parts = (own.each * self._rates[metric][own.parts] / np.array(query.device)[list(_RATE_OF)]).sum(1)
             found[number] = parts[(own.each <= self._largest[own.parts]).all(1)].sum() / parts.sum()
         return found
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
-        counted, found = _of_graphs(queries), np.empty((len(queries), len(metrics)))
+        counted, found = _of_graphs(queries, self._whole_tiles), np.empty((len(queries), len(metrics)))
         for number, (query, own) in enumerate(zip(queries, counted, strict=True)):
             for column, metric in enumerate(metrics):
                 rates = self._rates[metric]
@@ -167,9 +176,9 @@ def _terms(own: _NetworkWork, rates: Matrix) -> Matrix:
     return np.concatenate([bare[None], own.work.sum(0) * rates[len(PARTS) :]])
 
 
-def _of_graphs(queries: Sequence[Query]) -> list[_NetworkWork]:
+def _of_graphs(queries: Sequence[Query], whole_tiles: bool) -> list[_NetworkWork]:
     kept = {id(query.graph): query.graph for query in queries}
-    counted = {number: _counted(graph) for number, graph in kept.items()}
+    counted = {number: _counted(graph, whole_tiles) for number, graph in kept.items()}
     return [counted[id(query.graph)] for query in queries]
 
 

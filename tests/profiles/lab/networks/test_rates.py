@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jetdvfs.kernels.graph import PerformanceGraph, graph_of
 from jetdvfs.kernels.network import Network
 from jetdvfs.profiles.errors import RecordError
+from jetdvfs.profiles.lab.networks.predictors.encodings import OUTPUTS, tiles
 from jetdvfs.profiles.lab.networks.predictors.rates import RateEstimator, part_of
 from jetdvfs.profiles.lab.networks.record import MeasuredQuery, Query
 from jetdvfs.tests.support.profiles.measured_networks import DEVICES, chain, samples
@@ -63,6 +64,19 @@ def test_rates_that_rule_are_found_and_hold_for_networks_unlike_those_learnt() -
     wanted = np.array([list(one.values.values()) for one in asked])
     assert np.abs(made.predict(asked) / wanted - 1).max() < 0.05
     assert (off(made, graph_of(chain("long", (64,) * 12, image=64))) < 0.08).all()  # larger, longer, wider than all of them
+
+
+def test_a_library_that_computes_whole_tiles_is_found_out() -> None:
+    """As a GPU's, where a convolution of one channel takes as long as one of 64."""
+
+    def latency_ms(query: Query) -> float:
+        made = [2 * depth * count * OUTPUTS**2 for node in query.graph.nodes for depth, count in [tiles(node)] if node.kernel]
+        return sum(0.001 / query.device[0] + one / query.device[1] / 1e6 for one in made)
+
+    learnt, asked = (samples(count, seed=seed) for count, seed in ((60, 0), (10, 5)))
+    made = RateEstimator()
+    made.fit([msgspec.structs.replace(one, values={"latency_ms": latency_ms(one)}) for one in learnt])
+    assert_allclose(made.predict(asked)[:, 0], [latency_ms(one) for one in asked], rtol=0.05)
 
 
 def test_an_operator_that_no_network_had_takes_the_rates_of_all() -> None:
