@@ -133,16 +133,17 @@ def _lack(bound: TargetBound, figures: Mapping[Figure, float]) -> str:
 
 def share_on(masks: Mapping[str, int] | None, modes: ModeSet) -> float | None:
     """Part of the GPU left on, relative to the board's least restrictive mode; None if unknown."""
+    largest = max(one.masks.get(UNITS_MASK, 0) for one in modes.table)
     if masks is None:
-        return None
+        return None if any(one.masks for one in modes.table) else 1.0
     fullest = min(modes.table, key=lambda one: sum(mask.bit_count() for mask in one.masks.values()))
     changed = {name for name, mask in masks.items() if mask != fullest.masks.get(name, 0)}
     if not changed:
         return 1.0
-    if changed != {UNITS_MASK}:
+    if changed != {UNITS_MASK} or not largest:
         return None
     # A bit for each processing cluster; chips have four or eight.
-    units = 4 if max(one.masks.get(UNITS_MASK, 0) for one in modes.table).bit_length() <= 4 else 8
+    units = 4 if largest.bit_length() <= 4 else 8
     on, all_on = (units - one.get(UNITS_MASK, 0).bit_count() for one in (masks, fullest.masks))
     return min(on / all_on, 1.0)
 

@@ -280,6 +280,20 @@ def test_gpu_units_count_as_the_driver_has_them_not_as_the_mode_asks(
     assert any("a reboot may change that" in note for note in hardware.notes) == named
 
 
+@pytest.mark.parametrize(("mask", "share"), [("", 1.0), ("0", 1.0), ("1", None)])
+@pytest.mark.parametrize("status", ["none", "pmode:0000"])
+def test_modes_without_masks_leave_all_units_on_unless_the_driver_says_otherwise(
+    mask: str, share: float | None, status: str
+) -> None:
+    board, probed = found("tx2", "")
+    assert probed.modes is not None and not any(mode.masks for mode in probed.modes.table)
+    board.tree.put("/var/lib/nvpmodel/status", constant(status))
+    if mask:
+        board.tree.put(board.tree.resolve("/sys/devices/17000000.gp10b/tpc_pg_mask"), constant(mask))
+    hardware = Hardware.probe(TreeFiles(board), board.clock)
+    assert share_on(hardware.masks(), probed.modes) == share
+
+
 @pytest.mark.parametrize("name", ["orin-nano-8gb", "agx-xavier", "agx-thor"])
 def test_the_memory_clock_of_a_mainline_kernel_is_set_by_its_limits(name: str, tmp_path: Path) -> None:
     board, _ = found(name, "mainline-memory-clock")

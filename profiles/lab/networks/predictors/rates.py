@@ -129,9 +129,10 @@ class RateEstimator(ScaledEstimator):
 
     def fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback = silent) -> None:
         errors, values = {}, estimator.table_of(samples)[1]
-        for self._whole_tiles in (False, True):
+        for whole in (False, True):
+            self._whole_tiles = whole
             self._fit(samples, silent)
-            errors[self._whole_tiles] = np.abs(self.predict(samples) / values - 1).mean()
+            errors[whole] = np.abs(self.predict(samples) / values - 1).mean()
         self._whole_tiles = errors[True] < errors[False]
         self._fit(samples, on_progress)
 
@@ -153,7 +154,7 @@ class RateEstimator(ScaledEstimator):
         found = np.empty(len(queries))
         for number, (query, own) in enumerate(zip(queries, _of_graphs(queries, self._whole_tiles), strict=True)):
             parts = (own.each * self._rates[metric][own.parts] / np.array(query.device)[list(_RATE_OF)]).sum(1)
-            found[number] = parts[(own.each <= self._largest[own.parts]).all(1)].sum() / parts.sum()
+            found[number] = parts[(own.each <= self._largest[own.parts]).all(1)].sum() / max(parts.sum(), 1e-30)
         return found
 
     def _bare(self, queries: Sequence[Query], metrics: Sequence[str]) -> Matrix:
