@@ -15,7 +15,7 @@ from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
 from jetdvfs.daemon.planning.modes import share_on
 from jetdvfs.kernels.grid import FrequencyConfiguration
-from jetdvfs.profiles.board import load_board
+from jetdvfs.profiles.board import BOARDS_DIR, load_board
 from jetdvfs.profiles.errors import TwinError
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.states import STATES, put_into
@@ -278,6 +278,20 @@ def test_gpu_units_count_as_the_driver_has_them_not_as_the_mode_asks(
     hardware = Hardware.probe(TreeFiles(board), board.clock)
     assert share_on(hardware.masks(), modes) == share
     assert any("a reboot may change that" in note for note in hardware.notes) == named
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BOARDS_DIR.glob("*.yaml")))
+def test_a_board_that_started_in_a_mode_has_the_units_of_that_mode_on(name: str) -> None:
+    described = load_board(name)
+    for modes in described.modes:
+        for mode in modes.table:
+            how = {"firmware": modes.name} if modes.name in described.firmware else {}
+            if modes is not described.modes[-1] and not how:
+                continue  # of an earlier release
+            hardware = found(name, "", mode=mode.name, **how)[1]
+            assert hardware.modes is not None and hardware.mode() == mode
+            assert share_on(hardware.masks(), hardware.modes) == share_on(mode.masks, hardware.modes)
+            assert not any("a reboot may change that" in note for note in hardware.notes)
 
 
 @pytest.mark.parametrize(("mask", "share"), [("", 1.0), ("0", 1.0), ("1", None)])
