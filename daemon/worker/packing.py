@@ -13,7 +13,15 @@ from ...kernels.inputs import phase_of
 from ...kernels.network import Network, TensorSpec
 from ...kernels.surface import FIGURES, TERMS, Surface
 from ..errors import InputError
-from .answers import COMPRESSED_BYTES, FIGURE, NAME_CHARACTERS, NETWORK_BYTES, NetworkInfo, SigmaAnswer, SurfaceInfo
+from .answers import (
+    COMPRESSED_BYTES,
+    FIGURE,
+    NAME_CHARACTERS,
+    NETWORK_BYTES,
+    NetworkInfo,
+    SigmaAnswer,
+    SurfaceInfo,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,10 +14,10 @@ key    ``2 * feature + default_left``       ``2 * n_features + shape`` of its bo
 
 The key is the low ``KEY_BITS`` bits. A leaf's box is its part of the frequency space by the splits on the last features: two
 edges per axis. Edge 0 is "from the first level", the last "past the last level", and edge i ``thresholds[axis][i - 1]``. Boxes
-are independent of a grid's levels, and equal boxes are shared. A box's shape is the set of axes (bit 0: the first) that
-end past the last level.
+are independent of a grid's levels, and equal boxes are shared. A box's shape is the set of axes (bit 0: the first) on which it
+is open: it ends past the last level.
 
-A board has three axes, CPU, GPU and EMC; separate clusters are further ones, up to :data:`MOST_AXES`.
+A board has three axes, CPU, GPU and EMC; clusters set apart are further ones, up to :data:`MOST_AXES`.
 """
 
 from __future__ import annotations

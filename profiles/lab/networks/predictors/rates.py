@@ -71,7 +71,7 @@ class _NetworkWork(Struct, frozen=True, eq=False):
 
     Attributes:
         parts: (launches,) index in :data:`PARTS`.
-        each: (launches, work) in 1e9, launches in 1e3, so that rates in GFLOP/s and GB/s give ms; ``work`` is its sum by part.
+        each: (launches, work) in 1e9, launches in 1e3: rates in GFLOP/s and GB/s give ms; ``work`` is the sum by part.
         whole: (4,) MiB of weights and inputs, 1, launches.
         live, copies: (launches,) live MiB, and MiB that it may copy.
         copying: (launches,) index in :data:`_COPYING`; 0 without copies.
@@ -150,7 +150,7 @@ class RateEstimator(ScaledEstimator):
         super().fit(samples, on_progress)
 
     def familiar(self, queries: Sequence[Query], metric: str) -> Matrix:
-        """(queries,) Part of the prediction in launches no larger than learnt ones."""
+        """(queries,) Part of it in launches no larger than learnt ones."""
         found = np.empty(len(queries))
         for number, (query, own) in enumerate(zip(queries, _of_graphs(queries, self._whole_tiles), strict=True)):
             parts = (own.each * self._rates[metric][own.parts] / np.array(query.device)[list(_RATE_OF)]).sum(1)
