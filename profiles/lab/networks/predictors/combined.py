@@ -30,7 +30,7 @@ _RATES, _DISTRUST = 0.4, 4  # largest share of rates, and how fast it falls: bes
 
 
 class RatesAndLaunches:
-    """Geometric mean of rates, as far as they know such launches, and launches."""
+    """Geometric mean of launches, and of rates where they hold."""
 
     def __init__(self, networks: int = 2) -> None:
         self.metrics: tuple[str, ...] = ()

@@ -150,7 +150,7 @@ class RateEstimator(ScaledEstimator):
         super().fit(samples, on_progress)
 
     def familiar(self, queries: Sequence[Query], metric: str) -> Matrix:
-        """(queries,) Part of it in launches no larger than learnt ones."""
+        """(queries,) Part of it in launches as small as learnt ones."""
         found = np.empty(len(queries))
         for number, (query, own) in enumerate(zip(queries, _of_graphs(queries, self._whole_tiles), strict=True)):
             parts = (own.each * self._rates[metric][own.parts] / np.array(query.device)[list(_RATE_OF)]).sum(1)
