@@ -34,6 +34,7 @@ from ..hardware.clocks.emc_interfaces import NOT_MOUNTED
 from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import LOCKED, Hardware
 from ..hardware.jetson_stats import connect
+from ..hardware.power_modes import pending_units
 from ..profile import choose_profile
 from ..system.folders import RUNTIME_DIR, STATE_DIR
 from ..system.rivals import find_rivals
@@ -385,6 +386,8 @@ def _measured(hardware: Hardware) -> Iterator[Finding]:
     mode = hardware.mode()
     unknown_mode = hardware.mode_note or "nvpmodel does not say which is in force"
     yield ok("power mode", f"{mode.id} {mode.name}") if mode else note("power mode", unknown_mode)
+    if pending := pending_units(mode, hardware.masks(mode)):
+        yield note("power mode", pending, "sudo reboot")
 
 
 def _profile(members: Members, board: str, *, running_system: bool) -> Finding:

@@ -128,7 +128,7 @@ class Hardware:
             notes.append(f"{title(name)}{'' if fixed.waits else where}: {fixed.reason}")
         notes += [note for driver in self._axes.drivers.values() for note in driver.notes]
         notes += [*self._axes.firmware_notes(), *(self._keeper.notes if self._keeper else ())]
-        notes += filter(None, (self.mode_note, self._modes.pending(self._units_off())))
+        notes += [self.mode_note] if self.mode_note else []
         if not self.touched and any(reading.mode == "locked" for reading in self._readings("emc_hz")):
             others = "jetson_clocks, or a process that died with the lock"
             daemon = "" if self._keeper else "a running jetdvfsd, "
@@ -229,13 +229,14 @@ class Hardware:
     def mode(self) -> PowerMode | None:
         return self._modes.active()
 
-    def masks(self) -> Mapping[str, int] | None:
-        return self._modes.masks(self._units_off())
-
-    def _units_off(self) -> int | None:
-        """Mask fixed by the GPU's first use (nvgpu, sysfs.c); None if unreadable."""
+    def masks(self, mode: PowerMode | None) -> Mapping[str, int] | None:
+        """Masks of GPU parts that are off: the driver fixes units at their first use (nvgpu, sysfs.c); None if unknown."""
         driver = self._axes.drivers.get("gpu_hz")
-        return self._files.find_int(f"{driver.path}/device/{UNITS_MASK}") if isinstance(driver, gpu.GpuClock) else None
+        path = f"{driver.path}/device/{UNITS_MASK}" if isinstance(driver, gpu.GpuClock) else ""
+        units = self._files.find_int(path) if path else None
+        if units is None:
+            return None if mode is None else mode.masks
+        return {**(mode.masks if mode else {}), UNITS_MASK: units}
 
     @property
     def mode_note(self) -> str:

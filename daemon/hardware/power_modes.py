@@ -50,18 +50,6 @@ class RunningModes:
     def active(self) -> PowerMode | None:
         return None if self.modes is None else active_mode(self._files, self.modes)
 
-    def masks(self, units: int | None) -> Mapping[str, int] | None:
-        """Masks of GPU parts that are off, with ``units`` as read; None if unknown."""
-        mode = self.active()
-        found = {**(mode.masks if mode else {}), **({} if units is None else {UNITS_MASK: units})}
-        return None if mode is None and units is None else found
-
-    def pending(self, units: int | None) -> str:
-        mode = self.active()
-        asked = units if mode is None else mode.masks.get(UNITS_MASK, units)
-        text = f"asks for {UNITS_MASK} {asked}, but it is {units}; a reboot may change that"
-        return f"power mode {mode.name} {text}" if mode and units not in (None, asked) else ""
-
 
 def written_for_another(files: Files, board: BoardDescription, identity: BoardIdentity) -> str:
     for path in dict.fromkeys((files.resolved(CONF), identity.modes_conf)):
@@ -112,6 +100,14 @@ def find_mode(modes: ModeSet, name_or_id: str) -> PowerMode:
             return mode
     known = valid_instead(name_or_id, [f"{mode.id} {mode.name}" for mode in modes.table])
     raise UsageError(f"power mode {name_or_id!r}: not in {modes.conf}{known}")
+
+
+def pending_units(mode: PowerMode | None, masks: Mapping[str, int] | None) -> str:
+    units = (masks or {}).get(UNITS_MASK)
+    if mode is None or mode.masks.get(UNITS_MASK, units) == units:
+        return ""
+    asked = mode.masks[UNITS_MASK]
+    return f"power mode {mode.name} asks for {UNITS_MASK} {asked}, but it is {units}; a reboot may change that"
 
 
 def changed_masks(before: PowerMode | None, after: PowerMode) -> tuple[str, ...]:

@@ -304,7 +304,8 @@ class _Planner:
     def plan(self) -> Plan:
         index, attaining, objective = self.choose()
         front = pareto_front(self.expected, self.permitted & in_time(self.expected, self.fps))
-        (cpus, gpus, emcs), limit = self.grid.shape, self.limits.budget
+        cpus, gpus, emcs = self.grid.shape
+        limit = self.limits.budget
         choice, top, *options = self._options([index, (cpus - 1, gpus - 1, emcs - 1), *front])
         return Plan(
             target=self.target,

@@ -16,6 +16,7 @@ from ...hardware.applied_setting import AppliedSetting
 from ...hardware.clocks.driver import Reading
 from ...hardware.hardware import Hardware
 from ...hardware.offered_levels import Cap
+from ...hardware.power_modes import pending_units
 from ...planning.limits import ClockLimits, Limits, PowerBudget
 from ..budgets.budgets import BatterySupply
 from ..demand_floors import Floors
@@ -107,7 +108,9 @@ def read_board(hardware: Hardware, now_s: float) -> BoardReading:
     engines: dict[str, int] = {}
     try:
         notes += hardware.notes
-        mode, masks = hardware.mode(), hardware.masks()
+        mode = hardware.mode()
+        masks = hardware.masks(mode)
+        notes += filter(None, [pending_units(mode, masks)])
         readings = hardware.read()
         configuration, unmeasured = hardware.current(readings), hardware.unmeasured(readings)
         policies = tuple(_policies(readings))

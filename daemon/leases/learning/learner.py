@@ -163,8 +163,8 @@ class Learner:
         progress = self._progress.get(lease.id)
         where = self._where(progress, setting, company)
         frames.report(latencies_ms, now_s, setting, company=company, limit_ms=plan.limit_ms, period_ms=period_ms, where=where)
-        rails, warmth = self._sensors.energy_rails if not others else (), self._warmth
-        frames.power(self._sensors.rails_sampled(), rails, lambda: None if (now := warmth()) is None else now.die_c)
+        rails = self._sensors.energy_rails if not others else ()
+        frames.power(self._sensors.rails_sampled(), rails, lambda: None if (now := self._warmth()) is None else now.die_c)
         if parked and latencies_ms:
             self._board.follow_frames(lease)
         if progress is None or setting is None or parked:

@@ -40,8 +40,6 @@ _OF_RECORD = {
 }
 _OURS = ("rates", "rates and launches (ours)")
 _OF_NETWORKS = {"in distribution": {"latency_ms": 5.0, "peak_mib": 3.0}, "unseen family": {"latency_ms": 7.0, "peak_mib": 2.5}}
-_OF_NETWORKS |= {"in distribution, in ten turns": _OF_NETWORKS["in distribution"]}
-_OF_NETWORKS |= {"unseen family, in four turns": _OF_NETWORKS["unseen family"]}
 _KINDS = 12  # that bring the largest errors
 _FLEETS = "the fleet's"
 _OF_FLEET = {
@@ -258,7 +256,7 @@ def _networks(found: _Json) -> Iterator[AccuracyRow]:
     for split, method in dict.fromkeys((one["split"], one["method"]) for one in found["scores"]):
         own = [one for one in found["scores"] if (one["split"], one["method"]) == (split, method)]
         now = ", ".join(f"{one['metric']} {one['mape']:.1f}%" for one in own)
-        goals = _OF_NETWORKS.get(split, {}) if method in _OURS else {}
+        goals = _OF_NETWORKS.get(split.partition(", in ")[0], {}) if method in _OURS else {}
         goal = ", ".join(f"{limit:.1f}%" for limit in goals.values())
         met = all(one["mape"] <= goals[one["metric"]] for one in own) if goals else None
         yield AccuracyRow(f"{split}, {own[0]['networks']} learnt, {own[0]['tested']} left out: {method}", goal, now, met)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -16,9 +17,13 @@ from .predictors.estimator import Estimator, ProgressCallback, silent
 from .record import MeasuredQuery
 
 SPLITS = ("in distribution", "unseen family", "unseen size", "unseen board", "unseen clocks")
-IN_TURN = {"in distribution, in ten turns": (10, "name"), "unseen family, in four turns": (4, "family")}
-"""Splits that test every network once: parts, and the trait that divides."""
+IN_TURN: Mapping[str, tuple[int, Callable[[MeasuredQuery], str]]] = {
+    "in distribution, in ten turns": (10, attrgetter("name")),
+    "unseen family, in four turns": (4, attrgetter("family")),
+}
+"""Number of parts and their trait."""
 _TESTED = 0.2
+_Part: TypeAlias = tuple[list[MeasuredQuery], list[MeasuredQuery]]
 
 
 class PredictorScore(Struct, frozen=True):
@@ -81,20 +86,19 @@ def split(samples: Sequence[MeasuredQuery], name: str, seed: int = 0) -> tuple[l
 def upper_bounds(samples: Sequence[MeasuredQuery], make: Callable[[], Estimator], seed: int = 0) -> NDArray[np.float64]:
     """(metrics,) factors that keep 95% of samples below prediction, by cross-validation."""
     ratios = []
-    for learnt, tested in _turns(samples, 5, "name", seed):
+    for learnt, tested in _turns(samples, 5, attrgetter("name"), seed):
         made = make()
         made.fit(learnt)
         ratios.append(np.array([list(sample.values.values()) for sample in tested]) / made.predict(tested))
     return np.asarray(np.quantile(np.concatenate(ratios), 0.95, axis=0))
 
 
-def _turns(
-    samples: Sequence[MeasuredQuery], turns: int, trait: str, seed: int
-) -> Iterator[tuple[list[MeasuredQuery], list[MeasuredQuery]]]:
-    names = np.random.default_rng(seed).permutation(sorted({getattr(sample, trait) for sample in samples}))
+def _turns(samples: Sequence[MeasuredQuery], turns: int, trait: Callable[[MeasuredQuery], str], seed: int) -> Iterator[_Part]:
+    names = np.random.default_rng(seed).permutation(sorted({trait(sample) for sample in samples}))
     for part in range(min(turns, len(names))):
         held = set(names[part::turns])
-        yield _parted(samples, lambda sample: getattr(sample, trait) in held)  # noqa: B023
+        learnt, tested = ([one for one in samples if (trait(one) in held) == inside] for inside in (False, True))
+        yield learnt, tested
 
 
 def _typed(sample: MeasuredQuery) -> tuple[str, str]:
@@ -121,17 +125,27 @@ def evaluate(
     if not samples:
         raise RecordError("the record holds no network that was measured")
     for name in splits:
-        turns = list(_turns(samples, *IN_TURN[name], seed)) if name in IN_TURN else [split(samples, name, seed)]
-        if not all(map(all, turns)):
-            continue
-        names = sorted({sample.name for sample in turns[0][0]})
-        np.random.default_rng([seed, 1]).shuffle(names)
-        for size in [len(names)] if name in IN_TURN else _sizes(sizes, len(names)):
-            chosen = set(names[:size])
-            parts = turns if name in IN_TURN else [([one for one in turns[0][0] if one.name in chosen], turns[0][1])]
+        for size, parts in _trials(samples, name, sizes, seed):
             for method, make in methods.items():
                 before = [one for one in known if (one.method, one.split, one.networks) == (method, name, size)]
                 yield from before or _score(method, make, name, size, parts, on_progress, now)
+
+
+def _trials(
+    samples: Sequence[MeasuredQuery], name: str, sizes: Sequence[int], seed: int
+) -> Iterator[tuple[int, Sequence[_Part]]]:
+    turns = list(_turns(samples, *IN_TURN[name], seed)) if name in IN_TURN else [split(samples, name, seed)]
+    if not all(learnt and tested for learnt, tested in turns):
+        return
+    (pool, tested), *more = turns
+    names = sorted({sample.name for sample in pool})
+    if more:
+        yield len(names), turns
+        return
+    np.random.default_rng([seed, 1]).shuffle(names)
+    for size in _sizes(sizes, len(names)):
+        chosen = set(names[:size])
+        yield size, [([one for one in pool if one.name in chosen], tested)]
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
@@ -144,7 +158,7 @@ def _score(
     make: Callable[[], Estimator],
     name: str,
     size: int,
-    parts: Sequence[tuple[Sequence[MeasuredQuery], Sequence[MeasuredQuery]]],
+    parts: Sequence[_Part],
     on_progress: ProgressCallback,
     now: Callable[[], float],
 ) -> Iterator[PredictorScore]:

@@ -12,6 +12,7 @@ import pytest
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.hardware.hardware import Hardware
+from jetdvfs.daemon.hardware.power_modes import pending_units
 from jetdvfs.daemon.hardware.sensors.sampled import TOO_OLD_S, SampledSensors
 from jetdvfs.daemon.planning.modes import share_on
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -276,8 +277,8 @@ def test_gpu_units_count_as_the_driver_has_them_not_as_the_mode_asks(
     else:
         board.faults.vanish(units)
     hardware = Hardware.probe(TreeFiles(board), board.clock)
-    assert share_on(hardware.masks(), modes) == share
-    assert any("a reboot may change that" in note for note in hardware.notes) == named
+    masks = hardware.masks(hardware.mode())
+    assert share_on(masks, modes) == share and bool(pending_units(hardware.mode(), masks)) == named
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BOARDS_DIR.glob("*.yaml")))
@@ -290,8 +291,8 @@ def test_a_board_that_started_in_a_mode_has_the_units_of_that_mode_on(name: str)
                 continue  # of an earlier release
             hardware = found(name, "", mode=mode.name, **how)[1]
             assert hardware.modes is not None and hardware.mode() == mode
-            assert share_on(hardware.masks(), hardware.modes) == share_on(mode.masks, hardware.modes)
-            assert not any("a reboot may change that" in note for note in hardware.notes)
+            masks = hardware.masks(mode)
+            assert share_on(masks, hardware.modes) == share_on(mode.masks, hardware.modes) and not pending_units(mode, masks)
 
 
 @pytest.mark.parametrize(("mask", "share"), [("", 1.0), ("0", 1.0), ("1", None)])
@@ -305,7 +306,7 @@ def test_modes_without_masks_leave_all_units_on_unless_the_driver_says_otherwise
     if mask:
         board.tree.put(board.tree.resolve("/sys/devices/17000000.gp10b/tpc_pg_mask"), constant(mask))
     hardware = Hardware.probe(TreeFiles(board), board.clock)
-    assert share_on(hardware.masks(), probed.modes) == share
+    assert share_on(hardware.masks(hardware.mode()), probed.modes) == share
 
 
 @pytest.mark.parametrize("name", ["orin-nano-8gb", "agx-xavier", "agx-thor"])

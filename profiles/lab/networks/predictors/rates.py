@@ -131,10 +131,11 @@ class RateEstimator(ScaledEstimator):
         errors, values = {}, estimator.table_of(samples)[1]
         for whole in (False, True):
             self._whole_tiles = whole
-            self._fit(samples, silent)
+            self._fit(samples, on_progress)
             errors[whole] = np.abs(self.predict(samples) / values - 1).mean()
-        self._whole_tiles = errors[True] < errors[False]
-        self._fit(samples, on_progress)
+        if errors[False] <= errors[True]:
+            self._whole_tiles = False
+            self._fit(samples, on_progress)
 
     def _fit(self, samples: Sequence[MeasuredQuery], on_progress: ProgressCallback) -> None:
         metrics, values = estimator.table_of(samples)

@@ -64,16 +64,16 @@ def test_in_turn_every_network_is_tested_once_and_never_learnt_meanwhile(name: s
     class Watching(Constant):
         def fit(self, learnt: Sequence[MeasuredQuery], told: ProgressCallback = silent) -> None:
             super().fit(learnt)
-            turns.append(({getattr(one, trait) for one in learnt}, []))
+            turns.append(({trait(one) for one in learnt}, []))
 
         def predict(self, queries: Sequence[Query]) -> NDArray[np.float64]:
-            turns[-1][1].extend(getattr(one, trait) for one in queries)
+            turns[-1][1].extend(trait(one) for one in queries if isinstance(one, MeasuredQuery))
             return super().predict(queries)
 
     given = samples(40)
     (score, *_) = evaluate(given, {"watching": Watching}, [100], [name])
     assert len(turns) == turns_of and not any(learnt & set(tested) for learnt, tested in turns)
-    assert sorted(each for _, tested in turns for each in tested) == sorted(getattr(one, trait) for one in given)
+    assert sorted(each for _, tested in turns for each in tested) == sorted(map(trait, given))
     wanted = np.array([one.values[score.metric] for one in given])
     assert score.tested == 80 and score.mape == pytest.approx(100 * np.abs(2 / wanted - 1).mean())
 

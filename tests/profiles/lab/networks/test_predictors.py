@@ -118,8 +118,8 @@ def test_what_rates_say_of_launches_larger_than_any_learnt_does_not_count() -> N
     known, large = ([Query(graph, DEVICES[0])] for graph in (learnt[0].graph, graph_of(chain("large", (256,) * 12))))
     assert rates.familiar(known, "latency_ms") == 1 and rates.familiar(large, "latency_ms") < 0.1
     assert_allclose(both.predict(large), alone.predict(large), rtol=1e-3)
-    own, *others = (one.predict(known).item() for one in (both, alone, rates))
-    assert min(others) < own < max(others)
+    own, *parts = (one.predict(known).item() for one in (both, alone, rates))
+    assert min(parts) < own < max(parts)
 
 
 @pytest.mark.torch
