@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def board_locked(root: Path) -> Iterator[None]:
     try:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not _flocked(handle):
-            if time.monotonic() >= deadline_s:
+            if time.monotonic() >= deadline_s or _serves(root):
                 raise HardwareBusy(f"another jetdvfsd runs on the board at {root}{_where(root)}")
             time.sleep(0.02)
         yield
@@ -114,7 +115,7 @@ def board_locked(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def board_held(root: Path, socket: Path) -> Iterator[None]:
+def board_held(root: Path, address: Path) -> Iterator[None]:
     """As :func:`board_locked`, for a daemon; notes its socket for programs of the same user and root."""
     with board_locked(root):
         note = runtime_base() / _FOLDER / f"{_name(root)}.json"
@@ -122,7 +123,7 @@ def board_held(root: Path, socket: Path) -> Iterator[None]:
             make_trusted(note.parent)
             new = note.with_suffix(".new")
             new.unlink(missing_ok=True)
-            new.write_text(json.dumps({"pid": os.getpid(), "socket": os.fspath(socket.absolute())}))
+            new.write_text(json.dumps({"pid": os.getpid(), "socket": os.fspath(address.absolute())}))
             new.replace(note)
         try:
             yield
@@ -150,6 +151,20 @@ def socket_of(root: Path) -> Path | None:
         return None
     found = _noted(root).get("socket")
     return Path(found) if isinstance(found, str) else None
+
+
+def _serves(root: Path) -> bool:
+    """True if the daemon that holds the board accepts clients, so that it is not about to end."""
+    found = _noted(root).get("socket")
+    if not isinstance(found, str):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(found)
+        except OSError:
+            return False
+    return True
 
 
 def _where(root: Path) -> str:

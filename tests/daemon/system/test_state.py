@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy
-from jetdvfs.daemon.system.state import default_runtime_dir, default_state_dir, locked
+from jetdvfs.daemon.system import state
+from jetdvfs.daemon.system.state import board_held, board_locked, default_runtime_dir, default_state_dir, locked
 
 
 def test_every_root_has_a_baseline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +41,36 @@ def test_one_process_at_a_time_has_a_directory(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "new"):
         pass
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A board's file tree whose sockets have paths that are short enough."""
+    with TemporaryDirectory() as name:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", name)
+        yield Path(name)
+
+
+def test_a_board_whose_daemon_serves_is_busy_at_once(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(state.time, "sleep", waits.append)
+    with board_held(short, short / "socket"), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(short / "socket"))
+        listener.listen()
+        with pytest.raises(HardwareBusy, match="another jetdvfsd runs on the board"), board_locked(short):
+            pass
+    assert waits == []
+
+
+def test_a_daemon_that_ends_is_waited_for(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as ending:
+        ending.enter_context(board_held(short, short / "socket"))
+        waits: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            ending.close()
+
+        monkeypatch.setattr(state.time, "sleep", sleep)
+        with board_locked(short):
+            assert len(waits) == 1
