@@ -23,7 +23,7 @@ from .units import AXES
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 else:
     from .lazy import numpy as np
 
@@ -120,6 +120,15 @@ class Tails(Struct, frozen=True):
     frames: Tail
 
 
+def _read_only(values: ArrayLike) -> NDArray[np.float64]:
+    """The values themselves if nothing can write them, as those of another surface; else a copy."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.flags.owndata and not values.flags.writeable:
+        return values
+    array = np.array(values, np.float64)
+    array.setflags(write=False)
+    return array
+
+
 class Terms(Struct, frozen=True, eq=False):
     """Components of a latency, for its correction by observations.
 
@@ -190,7 +199,7 @@ class Surface(Struct, frozen=True, eq=False):
             if getattr(self, name).ndim == 0:
                 force_setattr(self, name, np.full(self.grid.shape, getattr(self, name)))
         for name in FIGURES:
-            array = np.array(getattr(self, name), np.float64)
+            array = _read_only(getattr(self, name))
             positive = name in ("latency_ms", "power_mw", "energy_mj")
             if array.shape != self.grid.shape:
                 raise CostModelError(f"surface: {name} has shape {array.shape}, the grid has {self.grid.shape}")
@@ -198,7 +207,6 @@ class Surface(Struct, frozen=True, eq=False):
                 raise CostModelError(
                     f"surface: {name} holds values that are not finite or not {'above' if positive else 'at least'} 0"
                 )
-            array.setflags(write=False)
             force_setattr(self, name, array)
         for name, times in (self.terms.arrays if self.terms else {}).items():
             if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ...profiles.timing import Clock
@@ -65,17 +67,46 @@ class BoundedCalls:
             if not before.ended:
                 raise HardwareHangs(before.name)
             del self._stuck[place]
-        if self._calls is None:
-            self._calls = queue.SimpleQueue()
-            threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
         call = _Call(f"{path}: {doing} hangs", function)
-        self._calls.put(call)
-        if not call.wait(self.longest_s):
+        if not self._returns(call):
             self._stuck[place] = call
-            self.end()
             raise HardwareHangs(call.name)
         result: T = call.outcome()
         return result
+
+    def call_each(self, paths: Iterable[str], doing: str, function: Callable[[str], T], most_s: float) -> dict[str, T]:
+        """Results by path of as many calls as ``most_s`` allows, without those that fail or hang; one hand-over for all."""
+        found: dict[str, T] = {}
+        begun: list[str] = []
+        still = {place for place, call in self._stuck.items() if not call.ended}
+        until_s = time.monotonic() + most_s
+
+        def run() -> None:
+            for path in paths:
+                if time.monotonic() >= until_s:
+                    break
+                if posixpath.dirname(path) not in still:
+                    begun.append(path)
+                    with contextlib.suppress(OSError):
+                        found[path] = function(path)
+
+        call = _Call(doing, run)
+        if self._returns(call):
+            call.outcome()
+        elif begun:
+            call.name = f"{begun[-1]}: {doing} hangs"
+            self._stuck[posixpath.dirname(begun[-1])] = call
+        return dict(found)
+
+    def _returns(self, call: _Call) -> bool:
+        if self._calls is None:
+            self._calls = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
+        self._calls.put(call)
+        if call.wait(self.longest_s):
+            return True
+        self.end()
+        return False
 
     def end(self) -> None:
         if self._calls is not None:

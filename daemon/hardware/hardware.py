@@ -163,8 +163,9 @@ class Hardware:
         return self.offered().grid
 
     def offered(self) -> OfferedLevels:
-        self._axes.probe_again()
-        return read_offered(self._axes, self.description, self.mode(), self._others)
+        with self._files.together("offered"):
+            self._axes.probe_again()
+            return read_offered(self._axes, self.description, self.mode(), self._others)
 
     def seen(self) -> tuple[FrequencyGrid, tuple[str, ...]]:
         self._axes.probe_again()
@@ -185,8 +186,9 @@ class Hardware:
 
     def read(self) -> dict[str, tuple[Reading, ...]]:
         """Readings of every controlled clock, by axis or cluster set apart; one per domain."""
-        self._axes.probe_again()
-        return {name: driver.read() for name, driver in self._axes.drivers.items()}
+        with self._files.together("readings"):
+            self._axes.probe_again()
+            return {name: driver.read() for name, driver in self._axes.drivers.items()}
 
     def current(self, readings: Mapping[str, tuple[Reading, ...]] | None = None) -> FrequencyConfiguration:
         levels = {name: self._fixed_level(name) for name in self._axes.fixed}
@@ -281,18 +283,19 @@ class Hardware:
                     f"{title(name)} {name}={level} is not offered now; valid: {', '.join(map(str, levels[name]))}{why}"
                 )
         keeper = self._writable()
-        baseline, read = keeper.ready(self._axes.domains, partial(self._limits_by_mode, offered))
-        fresh = not baseline.used
-        if fresh:
-            self._locks_found = self._memory_locks()
-        try:
-            drivers = [driver for name, driver in self._axes.drivers.items() if name not in left]
-            transition = Transition(self._files, self._clock, drivers, wanted, levels, read)
-            before = baseline.intend(transition.planned, read)
-        except DaemonError:
+        with self._files.together("change"):
+            baseline, read = keeper.ready(self._axes.domains, partial(self._limits_by_mode, offered))
+            fresh = not baseline.used
             if fresh:
-                keeper.abandon()
-            raise
+                self._locks_found = self._memory_locks()
+            try:
+                drivers = [driver for name, driver in self._axes.drivers.items() if name not in left]
+                transition = Transition(self._files, self._clock, drivers, wanted, levels, read)
+                before = baseline.intend(transition.planned, read)
+            except DaemonError:
+                if fresh:
+                    keeper.abandon()
+                raise
         try:
             seen = transition.carry_out()
         except DaemonError as error:

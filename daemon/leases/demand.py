@@ -49,12 +49,17 @@ class LoadCounters(Struct, frozen=True):
 
 def read_counters(files: Files, pids: Collection[int], monotonic: Callable[[], float]) -> LoadCounters:
     """Read the counters, with the threads of processes and their descendants; unreadable ones count as 0."""
-    idle = {}
     for _ in range(_TRIES):
         since_s, stat, until_s = monotonic(), files.find_text("/proc/stat"), monotonic()
         if stat is None or until_s - since_s <= _SOON_S:
             break
-    for line in (stat or "").splitlines():
+    with files.together("counters"):
+        return _counters(files, pids, since_s, until_s, stat or "")
+
+
+def _counters(files: Files, pids: Collection[int], since_s: float, until_s: float, stat: str) -> LoadCounters:
+    idle = {}
+    for line in stat.splitlines():
         if match := re.match(r"cpu(\d{1,9})(?: \d+){3} (\d{1,18}) (\d{1,18})\b", line):
             idle[match[1]] = int(match[2]) + int(match[3])
     threads: dict[tuple[str, str], tuple[int, str]] = {}

@@ -130,10 +130,7 @@ class PlannedOption(Struct, frozen=True):
     temperature_c: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        data = {
-            "configuration": self.configuration._asdict(),
-            **{k: v for k, v in asdict(self).items() if k != "configuration"},
-        }
+        data = {**asdict(self), "configuration": self.configuration._asdict()}
         return {name: value for name, value in data.items() if value is not None}
 
 

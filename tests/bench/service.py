@@ -5,7 +5,8 @@
 
 Times are those of a client in turn, on the socket, in a process of its own. Beside those of the daemon stands a bare varlink
 service in a third process that answers every call with nothing: what the protocol and this machine cost by themselves. A
-processor's time is the daemon's alone, without what serving the simulated board costs this process.
+processor's time is the daemon's alone, without what serving the simulated board costs this process. On plain files, a read
+takes as long as the kernel's; FUSE asks this process for each.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import psutil
 from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
+from jetdvfs.profiles.twin.tree import fuse
 from jetdvfs.tests.support.daemons.board_daemon import LOW, Board, Daemon, served_board
 
 ECHO = """
@@ -75,8 +77,8 @@ def cpu_percent(pid: int, seconds: float) -> float:
     """How much of a core a process takes."""
 
     def spent() -> float:
-        times = psutil.Process(pid).cpu_times()
-        return float(times.user + times.system)
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     before, started = spent(), time.monotonic()
     time.sleep(seconds)
@@ -180,6 +182,24 @@ def answers(address: Path, folder: Path) -> None:
     print(f"hold and release: median {share(held, 0.5):.0f} ms", flush=True)
 
 
+def costs(board: Board, folder: Path, seconds: float) -> None:
+    """Print what the daemon takes while nothing is asked of it, and while three leases report frames."""
+    with Daemon(board, folder) as daemon:
+        with daemon.client() as client:
+            for reference in reference_names():
+                client.predict(client.load(reference_model(reference), [str(reference_input(reference))]))
+            resident = psutil.Process(daemon.process.pid).memory_info().rss / (1 << 20)
+        print(f"ten networks loaded and predicted: {resident:.1f} MB")
+        time.sleep(6)  # until nobody looks any more
+        print(f"without a lease: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
+        with frames(daemon, 3, 30):
+            time.sleep(12)  # until all has stayed as it was set for a while
+            print(f"three leases at 30 frames per second: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+            apart.submit(answers, daemon.socket, folder).result()
+        ends(board, daemon)
+
+
 def ends(board: Board, daemon: Daemon) -> None:
     """Print how soon what a dead client held is given back."""
     back = clocks_back_ms(board, daemon, 11)
@@ -190,28 +210,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30.0, help="for how long a processor's time is counted")
     seconds = parser.parse_args().seconds
-    with tempfile.TemporaryDirectory(prefix="jetdvfs-") as name, served_board(Path(name) / "root", "auto") as board:
-        folder = Path(name)
-        starts = []
-        for attempt in range(5):
-            (folder / f"start{attempt}").mkdir()
-            starts.append(ready_ms(board, folder / f"start{attempt}"))
-        ready, python = statistics.median(starts), python_ms()
-        print(f"ready after {ready:.0f} ms, {ready / python:.1f} times as long as Python with NumPy takes ({python:.0f} ms)")
-        with Daemon(board, folder) as daemon:
-            with daemon.client() as client:
-                for reference in reference_names():
-                    client.predict(client.load(reference_model(reference), [str(reference_input(reference))]))
-                resident = psutil.Process(daemon.process.pid).memory_info().rss / (1 << 20)
-                print(f"ten networks loaded and predicted: {resident:.1f} MB")
-                time.sleep(6)  # until nobody looks any more
-                print(f"without a lease: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
-            with frames(daemon, 3, 30):
-                time.sleep(12)  # until all has stayed as it was set for a while
-                print(f"three leases at 30 frames per second: {cpu_percent(daemon.process.pid, seconds):.2f} % of a core")
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-                apart.submit(answers, daemon.socket, folder).result()
-            ends(board, daemon)
+    for backend, title in (("folder", "plain files"), ("fuse", "FUSE")):
+        if backend == "fuse" and fuse.missing():
+            continue
+        print(f"\na board of {title}")
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-") as name, served_board(Path(name) / "root", backend) as board:
+            folder = Path(name)
+            starts = []
+            for attempt in range(5):
+                (folder / f"start{attempt}").mkdir()
+                starts.append(ready_ms(board, folder / f"start{attempt}"))
+            ready, python = statistics.median(starts), python_ms()
+            print(
+                f"ready after {ready:.0f} ms, {ready / python:.1f} times as long as Python with NumPy takes ({python:.0f} ms)"
+            )
+            costs(board, folder, seconds)
 
 
 if __name__ == "__main__":

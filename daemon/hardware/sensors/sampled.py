@@ -167,7 +167,8 @@ class SampledSensors:
                     devices = max(find_devices(self._files), devices, key=len)
                     self.trips = max(thermal.read_trips(self._files), self.trips, key=len)
                 sensors = sensors or Sensors(self._files, self._description)
-                self._round(sensors, zones, devices)
+                with self._files.together("sensors"):
+                    self._round(sensors, zones, devices)
             except Exception as error:  # a driver's nonsense must not end the thread
                 if started_s - said_s >= _SAID_AGAIN_S:
                     said_s = started_s

@@ -90,6 +90,8 @@ def _seen_through(original: Surface, observations: _Seen, before: _Seen, cautiou
     if observations and before:
         before = of_this_load(original, before, observations)
     known = (*observations, *(one for one in before if one.configuration not in seen))
+    if not known:
+        return original
     found = corrected(original, known, (observations or before) if cautious else ())
     return found if observations else within_uncertainty(found, original)
 

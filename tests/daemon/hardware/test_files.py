@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,3 +96,66 @@ def test_a_pattern_finds_policies_in_the_order_of_their_numbers(root: Path) -> N
     (root / "sys/cpu/policy5").mkdir()
     found = Files(root).glob("/sys/cpu/policy*/governor")
     assert found == tuple(f"/sys/cpu/policy{number}/governor" for number in (0, 4, 10))
+
+
+@pytest.fixture
+def files(root: Path) -> Files:
+    """Bounded reads, with a block that read two files."""
+    (root / "sys/other").mkdir()
+    (root / "sys/other/rate").write_text("7\n")
+    files = Files(root, longest_s=0.2)
+    both(files)
+    return files
+
+
+def both(files: Files) -> tuple[int | None, int | None]:
+    with files.together("both"):
+        return files.find_int("/sys/devices/rate"), files.find_int("/sys/other/rate")
+
+
+def test_a_block_reads_at_its_start_and_each_text_serves_once(files: Files, root: Path) -> None:
+    with files.together("both"):
+        (root / "sys/devices/rate").write_text("43\n")
+        assert [files.read_int("/sys/devices/rate") for _ in range(2)] == [42, 43]
+    assert both(files) == (43, 7)
+
+
+def test_no_text_read_ahead_outlives_a_write_or_its_block(files: Files, root: Path) -> None:
+    with files.together("both"):
+        files.write_text("/sys/devices/rate", "44")
+        assert files.read_int("/sys/devices/rate") == 44
+    with files.together("both"):
+        pass
+    (root / "sys/other/rate").write_text("8\n")
+    assert files.read_int("/sys/other/rate") == 8
+
+
+def test_a_file_that_went_away_is_missed_when_it_is_read(files: Files, root: Path) -> None:
+    (root / "sys/devices/rate").unlink()
+    with files.together("both"):
+        assert files.read_int("/sys/other/rate") == 7
+        with pytest.raises(HardwareBusy, match="/sys/devices/rate: reading it failed with ENOENT"):
+            files.read_int("/sys/devices/rate")
+
+
+def test_a_file_that_hangs_in_a_block_keeps_no_other_from_being_read(files: Files, root: Path) -> None:
+    hung = root / "sys/devices/rate"
+    hung.unlink()
+    os.mkfifo(hung)
+    assert both(files) == (None, 7)
+    assert files.hanging == ("/sys/devices/rate: reading it hangs",)
+    assert both(files) == (None, 7)
+    with hung.open("w") as answer:  # it answers at last
+        answer.write("45\n")
+    hung.unlink()
+    hung.write_text("46\n")
+    while (found := both(files)) == (None, 7):
+        time.sleep(0.001)
+    assert found == (46, 7)
+
+
+def test_another_thread_is_served_nothing_that_a_block_read_ahead(files: Files, root: Path) -> None:
+    with files.together("both"), ThreadPoolExecutor(1) as other:
+        (root / "sys/devices/rate").write_text("43\n")
+        assert other.submit(files.read_int, "/sys/devices/rate").result() == 43
+        assert files.read_int("/sys/devices/rate") == 42

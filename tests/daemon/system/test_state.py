@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy
-from jetdvfs.daemon.system import state
 from jetdvfs.daemon.system.state import board_held, board_locked, default_runtime_dir, default_state_dir, locked
 
 
@@ -53,7 +53,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_board_whose_daemon_serves_is_busy_at_once(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(state.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     with board_held(short, short / "socket"), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(short / "socket"))
         listener.listen()
@@ -71,6 +71,6 @@ def test_a_daemon_that_ends_is_waited_for(short: Path, monkeypatch: pytest.Monke
             waits.append(seconds)
             ending.close()
 
-        monkeypatch.setattr(state.time, "sleep", sleep)
+        monkeypatch.setattr(time, "sleep", sleep)
         with board_locked(short):
             assert len(waits) == 1
