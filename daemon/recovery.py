@@ -11,7 +11,7 @@ from .hardware.baseline.held_clocks import HeldClocksReport
 from .hardware.baseline.record import Marker
 from .hardware.files import Files
 from .hardware.hardware import Hardware
-from .system.state import BASELINE_FOLDER, OLDER_BASELINE_NAME
+from .system.state import BASELINE_FOLDER
 
 
 def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeeper:
@@ -21,5 +21,4 @@ def keeper_of(files: Files, runtime_dir: Path, state_dir: Path) -> BaselineKeepe
     def stock(held: Marker) -> HeldClocksReport:
         return Hardware.probe(files, clock, board=held.board or None).stock(held)
 
-    folder, older = runtime_dir.resolve() / BASELINE_FOLDER, state_dir.resolve() / OLDER_BASELINE_NAME
-    return BaselineKeeper(files, clock, folder, older, "", stock)
+    return BaselineKeeper(files, clock, runtime_dir.resolve() / BASELINE_FOLDER, state_dir.resolve(), "", stock)

@@ -53,7 +53,6 @@ from .system.signals import RELOADING, Signals
 from .system.sleep import SleepDetector, since_boot
 from .system.state import (
     BASELINE_FOLDER,
-    OLDER_BASELINE_NAME,
     board_held,
     default_runtime_dir,
     default_state_dir,
@@ -127,7 +126,7 @@ class Resident:
             SystemClock(),
             board=args.board or config.board,
             baseline=runtime_dir.resolve() / BASELINE_FOLDER,
-            older=state_dir.resolve() / OLDER_BASELINE_NAME,
+            state_dir=state_dir.resolve(),
             leave=[AXES[axis] for axis in AXES if axis not in config.axes],
             clusters=config.clusters,
             sensing=sensing,

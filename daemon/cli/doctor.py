@@ -40,7 +40,6 @@ from ..system.folders import RUNTIME_DIR, STATE_DIR
 from ..system.rivals import find_rivals
 from ..system.state import (
     BASELINE_FOLDER,
-    OLDER_BASELINE_NAME,
     default_runtime_dir,
     default_state_dir,
     is_held,
@@ -219,7 +218,7 @@ def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
     if is_held(root) or (is_running_system(root) and not is_root() and answers(socket)):
         return _kept_by_daemon(socket)
-    store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir / OLDER_BASELINE_NAME)
+    store = BaselineStore(runtime_dir / BASELINE_FOLDER, state_dir)
     try:
         if store.empty:
             return ok("baseline", f"nothing waits to be restored: {store.folder} keeps no baseline, and no daemon was found")

@@ -63,7 +63,7 @@ class Hardware:
         description: BoardDescription,
         identity: BoardIdentity,
         baseline: Path | None,
-        older: Path | None = None,
+        state_dir: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
         sensing: Callable[[BoardDescription], SensorReader] | None = None,
@@ -77,7 +77,9 @@ class Hardware:
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._engines = EngineClocks(files)
         self._locks_found: frozenset[str] = frozenset()
-        self._keeper = None if baseline is None else BaselineKeeper(files, clock, baseline, older, description.name, self.stock)
+        self._keeper = (
+            None if baseline is None else BaselineKeeper(files, clock, baseline, state_dir, description.name, self.stock)
+        )
 
     @classmethod
     def probe(
@@ -88,7 +90,7 @@ class Hardware:
         boards: Sequence[BoardDescription] | None = None,
         board: str | None = None,
         baseline: Path | None = None,
-        older: Path | None = None,
+        state_dir: Path | None = None,
         leave: Collection[str] = (),
         clusters: Clusters | None = None,
         sensing: Callable[[BoardDescription], SensorReader] | None = None,
@@ -98,7 +100,7 @@ class Hardware:
         Args:
             board: name of a description, instead of the device tree's.
             baseline: folder of the baseline, needed to set clocks.
-            older: earlier versions' baseline file, honoured once.
+            state_dir: folder that outlasts the baseline's, to show its removal.
             leave: axes (``emc_hz``) that the operator excludes from control.
 
         Raises:
@@ -113,7 +115,7 @@ class Hardware:
             if board not in named:
                 raise UsageError(f"board {board!r} is not described{valid_instead(board, list(named))}")
             description = named[board]
-        hardware = cls(files, clock, description, identity, baseline, older, leave, clusters, sensing)
+        hardware = cls(files, clock, description, identity, baseline, state_dir, leave, clusters, sensing)
         if hardware._keeper is not None:
             with contextlib.suppress(DaemonError):  # reported in its notes; tried again before anything is set
                 hardware._keeper.recall()

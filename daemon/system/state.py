@@ -22,7 +22,6 @@ from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base, state_
 
 BASELINE_FOLDER = "baseline"
 """Root's own folder in the runtime directory, whose sockets other users may reach."""
-OLDER_BASELINE_NAME = "baseline.json"
 LOCK_NAME = "lock"
 
 

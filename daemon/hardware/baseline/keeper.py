@@ -33,7 +33,7 @@ class BaselineKeeper:
     If HardwareBusy or HardwareRefused is raised, nothing may be set.
 
     Args:
-        older: an earlier version's file.
+        state_dir: outlasts the folder's removal, and shows it.
         stock: for a lost baseline, returns the clocks that look held and their defaults.
 
     Attributes:
@@ -45,7 +45,7 @@ class BaselineKeeper:
         files: Files,
         clock: Clock,
         folder: Path,
-        older: Path | None,
+        state_dir: Path | None,
         board: str,
         stock: Callable[[Marker], HeldClocksReport],
     ) -> None:
@@ -54,7 +54,7 @@ class BaselineKeeper:
         self.notes: tuple[str, ...] = ()
         self._files = files
         self._clock = clock
-        self._store = BaselineStore(folder, older)
+        self._store = BaselineStore(folder, state_dir)
         self._board = board
         self._stock = stock
         self._boot_id = ""
@@ -78,11 +78,9 @@ class BaselineKeeper:
             with contextlib.suppress(HardwareRefused):
                 self._store.mark(self._marker)  # before the evidence of held clocks is set aside
         said = self._store.tidy(kept)
-        self.notes = tuple(f"{line}; the other copy is used" if self.baseline and not kept.older else line for line in said)
-        if self.baseline is not None and (kept.older or kept.damaged or not self._store.intact):
+        self.notes = tuple(f"{line}; the other copy is used" if self.baseline else line for line in said)
+        if self.baseline is not None and (kept.damaged or not self._store.intact):
             self.baseline.save()
-            if not self.baseline.unsaved:
-                self._store.forget_older()
 
     def ready(
         self, domains: Sequence[ClockDomain], limits: Callable[[ClockDomain], tuple[int, int] | None]

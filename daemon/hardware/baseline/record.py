@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from ...errors import HardwareBusy
 from ..clocks.domain import ClockDomain
@@ -18,7 +17,7 @@ from ..files import Files
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_OLDER, _VERSION = 1, 2
+_VERSION = 2
 T = TypeVar("T")
 
 
@@ -70,15 +69,8 @@ def decoded(data: bytes, kind: type[T]) -> T:
         raise DamagedRecord("its checksum does not fit")
     value = _parsed(text, kind)
     if isinstance(value, BaselineRecord):
-        _check(value, _VERSION)
+        _check(value)
     return value
-
-
-def decoded_older(data: bytes) -> BaselineRecord:
-    """A record of earlier versions, without a checksum; raises Damaged."""
-    record = _parsed(data, BaselineRecord)
-    _check(record, _OLDER)
-    return replace(record, version=_VERSION)
 
 
 def _checksum(text: bytes) -> bytes:
@@ -92,9 +84,9 @@ def _parsed(text: bytes, kind: type[T]) -> T:
         raise DamagedRecord(str(error)) from error
 
 
-def _check(record: BaselineRecord, version: int) -> None:
-    if record.version != version:
-        raise DamagedRecord(f"version {record.version}, expected {version}: reboot, or restore with the release that wrote it")
+def _check(record: BaselineRecord) -> None:
+    if record.version != _VERSION:
+        raise DamagedRecord(f"version {record.version}, expected {_VERSION}: reboot, or restore with the release that wrote it")
     outside = [path for domain in record.domains for path in _paths(domain) if not path.startswith("/sys/") or ".." in path]
     if outside:
         raise DamagedRecord(f"{outside[0]} is not below /sys")

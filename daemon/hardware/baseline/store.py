@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ...errors import HardwareRefused
-from .record import BaselineRecord, DamagedRecord, Marker, decoded, decoded_older, encoded
+from .record import BaselineRecord, DamagedRecord, Marker, decoded, encoded
 
 COPIES = ("baseline.0", "baseline.1")
 _WITNESS = "held-in-boot"
@@ -40,7 +40,6 @@ class StoredBaseline(Struct, frozen=True):
     """
 
     record: BaselineRecord | None = None
-    older: bool = False
     lost: tuple[str, ...] = ()
     marker: Marker | None = None
     damaged: tuple[DamagedFile, ...] = ()
@@ -48,14 +47,13 @@ class StoredBaseline(Struct, frozen=True):
 
 
 class BaselineStore:
-    def __init__(self, folder: Path, older: Path | None = None) -> None:
+    def __init__(self, folder: Path, state_dir: Path | None = None) -> None:
         self.folder = folder
         self._copies = tuple(folder / name for name in COPIES)
         self._marker = folder.with_name(f"{folder.name}.held")
-        self._older = older
         # Neither is removed in this boot: if only the outer one is left, the folder was removed.
         self._inner_witness = folder.with_name(_WITNESS)
-        self._outer_witness = older.with_name(_WITNESS) if older else None
+        self._outer_witness = state_dir / _WITNESS if state_dir else None
 
     @property
     def intact(self) -> bool:
@@ -74,7 +72,7 @@ class BaselineStore:
     @property
     def _all(self) -> tuple[Path, ...]:
         # The marker goes first: without it, a remaining copy is harmless.
-        return (self._marker, *self._copies, *((self._older,) if self._older else ()))
+        return (self._marker, *self._copies)
 
     def read(self, boot_id: str) -> StoredBaseline:
         """Read all files without changing them; only root's own files are trusted."""
@@ -105,29 +103,7 @@ class BaselineStore:
             lost = (f"{self.folder.parent}: was taken away, with all that it held",)
             marker = self._witnessed()
         record = max(records, key=lambda one: one.generation, default=None)
-        from_older = None if record is not None else self._read_older(boot_id, damaged, outdated)
-        if isinstance(from_older, str):
-            lost = (*lost, from_older)
-        found = record or (from_older if isinstance(from_older, BaselineRecord) else None)
-        return StoredBaseline(
-            found, found is not None and record is None, () if found else lost, marker, tuple(damaged), tuple(outdated)
-        )
-
-    def _read_older(self, boot_id: str, damaged: list[DamagedFile], outdated: list[Path]) -> BaselineRecord | str | None:
-        if self._older is None:
-            return None
-        data = None
-        try:
-            data = _read(self._older)
-            record = None if data is None else decoded_older(data)
-        except DamagedRecord as damage:
-            damaged.append(DamagedFile(self._older, str(damage)))
-            # That folder outlasts boots: damage alone says nothing about this one.
-            return str(damaged[-1]) if data is not None and boot_id.encode() in data else None
-        if record is not None and record.boot_id != boot_id:
-            outdated.append(self._older)
-            return None
-        return record
+        return StoredBaseline(record, () if record else lost, marker, tuple(damaged), tuple(outdated))
 
     def _was_removed(self, boot_id: str) -> bool:
         """True if clocks were held in this boot and the folder has no trace of it."""
@@ -188,11 +164,6 @@ class BaselineStore:
         if len(failed) == len(self._copies):
             raise HardwareRefused(failed[0])
         return "".join(failed)
-
-    def forget_older(self) -> None:
-        if self._older is not None and os.path.lexists(self._older):
-            with contextlib.suppress(OSError):
-                self._older.unlink()
 
     def remove(self, *, marker: bool = True) -> None:
         for path in self._all if marker else self._all[1:]:

@@ -13,9 +13,9 @@ LOW = FrequencyConfiguration(345600, 318750000, 665600000)
 HIGH = FrequencyConfiguration(1958400, 1198500000, 1600000000)
 
 
-def start(kernel: Kernel, place: Path, older: Path | None = None) -> Hardware:
+def start(kernel: Kernel, place: Path) -> Hardware:
     """What a daemon that starts makes of the board and of what one before it left behind."""
-    return Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=place, older=older)
+    return Hardware.probe(kernel, FakeClock(), boards=[kernel.board], baseline=place)
 
 
 def set_by_people(kernel: Kernel) -> dict[str, str]:
