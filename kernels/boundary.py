@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
-#: Operator of a boundary that was stored as a sentence, without one.
-UNNAMED = "unnamed"
-
-_SENTENCE = "decomposed up to "
-_CHARACTERS = 1024
-_Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=_CHARACTERS)]
+_Label: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class Boundary(Struct, frozen=True):
@@ -26,27 +22,11 @@ class Boundary(Struct, frozen=True):
     reason: _Label
 
     def __str__(self) -> str:
-        return f"{_SENTENCE}{self.operator} at {self.place}: {self.reason}"
+        return f"decomposed up to {self.operator} at {self.place}: {self.reason}"
 
     @property
     def note(self) -> str:
         return f"{self}; the rest is not counted"
 
     def to_json(self) -> dict[str, str]:
-        return {"operator": self.operator, "place": self.place, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Boundary | None:
-        """Read the JSON form, or the older sentence; raises KeyError or TypeError."""
-        if data is None or data == "":
-            return None
-        if isinstance(data, str):
-            place, colon, reason = _text(data).removeprefix(_SENTENCE).partition(": ")
-            return cls(UNNAMED, place if colon else "a place unknown", reason if colon else place)
-        return cls(_text(data["operator"]), _text(data["place"]), _text(data["reason"]))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _CHARACTERS:
-        raise TypeError(f"a boundary's members are strings of 1 to {_CHARACTERS} characters")
-    return value
+        return asdict(self)

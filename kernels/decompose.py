@@ -22,8 +22,8 @@ from .engine.layers import is_engine
 from .engine.program import read_engine
 from .errors import BudgetExceeded, KernelsError, ModelError, ShapeError
 from .exported_program import GRAPH_ENTRIES, ExportedProgram
-from .folder import model_file, nonblocking
 from .foreign_formats import refuse_foreign, refuse_foreign_archive
+from .language.folder import model_file, nonblocking
 from .language.gguf import MAGIC, read_gguf
 from .language.launches import network_of
 from .language.model import of_gguf

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import MsgspecError, Struct, convert, field
 
 from .boundary import Boundary
 from .errors import EndsEarly, ModelError
@@ -308,7 +308,7 @@ class Network(Struct, frozen=True):
                 name=_text(data.get("name", "network")),
                 inputs=tuple(TensorSpec.from_json(item) for item in data.get("inputs", ())),
                 calls=tuple(calls),
-                boundary=Boundary.from_json(data.get("boundary")),
+                boundary=convert(data.get("boundary"), Boundary | None),
                 reads=_reads(data.get("reads", ()), launches),
                 optimized=data.get("optimized") is True,
                 runtime=_text(data.get("runtime", "")),
@@ -316,7 +316,7 @@ class Network(Struct, frozen=True):
                 operators=_operators(data.get("operators", ()), launches),
                 views=_views(data.get("views", ()), launches),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, MsgspecError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
 
 

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import zipfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, MsgspecError, Struct, field, json
 from msgspec.structs import asdict, force_setattr, replace
 
 from .boundary import Boundary
 from .errors import CostModelError
 from .grid import FrequencyConfiguration, FrequencyGrid
 from .heat import Heat
-from .stored_files import check_npz, replacing
+from .stored_files import replacing
 from .units import AXES
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 else:
     from .lazy import numpy as np
 
-T = TypeVar("T", "Guess", "UnmodelledKind")
 _ABSENT = ("guessed_share", "leakage_mw", "least_ms")
 FIGURES = ("latency_ms", "power_mw", "energy_mj", "idle_mw", "latency_sigma", "energy_sigma", *_ABSENT)
 _NOT_PREDICTED = ("leakage_mw", "least_ms")
@@ -37,6 +36,8 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _NORMAL = NormalDist()
 _Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
 _Count: TypeAlias = Annotated[int, Meta(gt=0)]
+_Word: TypeAlias = Annotated[str, Meta(max_length=32)]
+_Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=10)]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.000001)]
 
 
@@ -121,7 +122,7 @@ class Tails(Struct, frozen=True):
 
 
 def _read_only(values: ArrayLike) -> NDArray[np.float64]:
-    """The values themselves if nothing can write them, as those of another surface; else a copy."""
+    """The values if read-only, as another surface's; else a copy."""
     if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.flags.owndata and not values.flags.writeable:
         return values
     array = np.array(values, np.float64)
@@ -129,31 +130,53 @@ def _read_only(values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-class Terms(Struct, frozen=True, eq=False):
+class TermSigmas(Struct, frozen=True):
+    """Standard deviations of log(measured / predicted) of a latency's components.
+
+    Attributes:
+        compute_sigma, memory_sigma, host_sigma: of each one's rate.
+        all_sigma: of the error common to all three.
+        idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
+    """
+
+    compute_sigma: _Sigma
+    memory_sigma: _Sigma
+    host_sigma: _Sigma
+    all_sigma: _Sigma
+    idle_sigma: _Sigma
+    dynamic_sigma: _Sigma
+
+
+class Terms(TermSigmas, frozen=True, eq=False, kw_only=True):
     """Components of a latency, for its correction by observations.
 
     Attributes:
         compute_ms, memory_ms, host_ms: time of each alone, of the grid's shape; 0 if absent.
-        compute_sigma, memory_sigma, host_sigma: standard deviation of log(measured / predicted) of each one's rate.
-        all_sigma: of the error common to all three.
-        idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
         unpredicted: only the three clocks are known, not their overlap.
     """
 
     compute_ms: NDArray[np.float32]
     memory_ms: NDArray[np.float32]
     host_ms: NDArray[np.float32]
-    compute_sigma: float
-    memory_sigma: float
-    host_sigma: float
-    all_sigma: float
-    idle_sigma: float
-    dynamic_sigma: float
     unpredicted: bool = False
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         return {name: getattr(self, name) for name in TERMS}
+
+
+class SurfaceInfo(Struct, frozen=True):
+    """A surface without grid and arrays."""
+
+    method: _Word
+    guessed: tuple[Guess, ...] = ()
+    unmodelled: tuple[UnmodelledKind, ...] = ()
+    boundary: Boundary | None = None
+    heat: Heat | None = None
+    tails: Tails | None = None
+    execution: _Word = "eager"
+    execution_note: _Text = ""
+    terms: TermSigmas | None = None
 
 
 class Surface(Struct, frozen=True, eq=False):
@@ -211,6 +234,22 @@ class Surface(Struct, frozen=True, eq=False):
         for name, times in (self.terms.arrays if self.terms else {}).items():
             if times.shape != self.grid.shape or not np.isfinite(times).all() or (times < 0).any():
                 raise CostModelError(f"surface: the term {name} has not the grid's shape, or values that are no times")
+
+    @classmethod
+    def of(cls, grid: FrequencyGrid, info: SurfaceInfo, arrays: Mapping[str, NDArray[Any]]) -> Surface:
+        """Surface of a description, and arrays by name; raises CostModelError."""
+        described: dict[str, Any] = {name: getattr(info, name) for name in info.__struct_fields__}
+        if info.terms is not None:
+            times: dict[str, Any] = {name: arrays[name].astype(np.float32) for name in TERMS}
+            described["terms"] = Terms(**asdict(info.terms), **times)
+        return cls(grid=grid, **described | {name: arrays[name] for name in FIGURES if name in arrays})
+
+    @property
+    def info(self) -> SurfaceInfo:
+        described = {name: getattr(self, name) for name in SurfaceInfo.__struct_fields__}
+        if self.terms is not None:
+            described["terms"] = TermSigmas(*(getattr(self.terms, name) for name in TermSigmas.__struct_fields__))
+        return SurfaceInfo(**described)
 
     def at(self, configuration: FrequencyConfiguration) -> Prediction:
         """Prediction at one configuration, or GridError."""
@@ -286,60 +325,25 @@ class Surface(Struct, frozen=True, eq=False):
         arrays: dict[str, Any] = {axis: np.array(self.grid.levels(axis), np.int64) for axis in AXES}
         arrays |= {name: getattr(self, name) for name in FIGURES}
         arrays |= self.terms.arrays if self.terms else {}
-        about = json.dumps(
-            {
-                "method": self.method,
-                "guessed": [asdict(guess) for guess in self.guessed],
-                "unmodelled": [asdict(kind) for kind in self.unmodelled],
-                "boundary": self.boundary and self.boundary.to_json(),
-                "heat": self.heat and asdict(self.heat),
-                "tails": self.tails and to_builtins(self.tails),
-                "execution": self.execution,
-                "execution_note": self.execution_note,
-                "terms": self.terms and {name: value for name, value in asdict(self.terms).items() if name not in TERMS},
-            }
-        )
         try:
             # A name without .npz stays as given.
             with replacing(path) if isinstance(path, (str, os.PathLike)) else nullcontext(path) as file:
-                np.savez(file, **arrays, about=np.array(about))  # hardly any smaller if compressed
+                np.savez(file, **arrays, about=np.array(json.encode(self.info).decode()))  # hardly any smaller if compressed
         except OSError as error:
             raise CostModelError(f"{_name(path)}: cannot write the surface ({error.strerror or error})") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> Surface:
         """Read the output of :meth:`save`; raises CostModelError."""
+        from .npz import check_npz  # not needed by most programs
+
         try:
             check_npz(path, 1 << 28)
             with np.load(path, allow_pickle=False) as data:
-                axes = (tuple(int(level) for level in data[name]) for name in AXES)
-                about = json.loads(str(data["about"][()]))
-                return cls(
-                    grid=FrequencyGrid(*axes),
-                    method=str(about["method"]),
-                    guessed=tuple(_member(Guess, item) for item in about.get("guessed", ())),
-                    unmodelled=tuple(_member(UnmodelledKind, item) for item in about["unmodelled"]),
-                    boundary=Boundary.from_json(about.get("boundary")),
-                    heat=Heat(**about["heat"]) if about.get("heat") else None,
-                    tails=_tails(about.get("tails")),
-                    execution=str(about.get("execution", "eager")),
-                    execution_note=str(about.get("execution_note", "")),
-                    terms=Terms(**about["terms"], **{name: data[name] for name in TERMS}) if about.get("terms") else None,
-                    **{name: data[name] for name in FIGURES if name in data or name not in _ABSENT},
-                )
-        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+                grid = FrequencyGrid(*(tuple(int(level) for level in data[name]) for name in AXES))
+                return cls.of(grid, json.decode(str(data["about"][()]), type=SurfaceInfo), data)
+        except (OSError, EOFError, KeyError, TypeError, ValueError, MsgspecError, zipfile.BadZipFile) as error:
             raise CostModelError(f"{_name(path)}: not a saved surface ({error})") from error
-
-
-def _tails(item: Any) -> Tails | None:
-    if not item:
-        return None
-    kept = (item[name] for name in Tails.__struct_fields__)
-    return Tails(*(Tail(tuple(map(float, one["quantiles"])), float(one["shape"]), float(one["scale"])) for one in kept))
-
-
-def _member(kind: type[T], item: Any) -> T:
-    return kind(**{name: item[name] for name in kind.__struct_fields__})
 
 
 def _name(path: str | os.PathLike[str] | BinaryIO) -> str:

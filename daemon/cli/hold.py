@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ...kernels.folder import model_file
 from ...kernels.grid import FrequencyConfiguration, governed, needs_levels
+from ...kernels.language.folder import model_file
 from ...kernels.text import printable
 from .. import arguments
 from ..errors import LeaseEnded, UsageError

@@ -22,11 +22,11 @@ from ...kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ...kernels.engine.program import RUNTIME, LayerTimes, read_times
 from ...kernels.errors import GridError, ModelError, ShapeError
 from ...kernels.execution import FrameOverhead, check_execution
-from ...kernels.folder import model_file, nonblocking
 from ...kernels.fusion import fuse
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid, governed
 from ...kernels.inputs import parse_input
 from ...kernels.kinds import GATES, is_fused
+from ...kernels.language.folder import model_file, nonblocking
 from ...kernels.network import Network
 from ...kernels.surface import Guess, Surface
 from ...kernels.text import counted, printable

@@ -75,7 +75,7 @@ class BoundedCalls:
         return result
 
     def call_each(self, paths: Iterable[str], doing: str, function: Callable[[str], T], most_s: float) -> dict[str, T]:
-        """Results by path of as many calls as ``most_s`` allows, without those that fail or hang; one hand-over for all."""
+        """Results by path of as many calls as ``most_s`` allows, without failing or hanging ones."""
         found: dict[str, T] = {}
         begun: list[str] = []
         still = {place for place, call in self._stuck.items() if not call.ended}

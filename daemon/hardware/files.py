@@ -91,7 +91,7 @@ class Reader(ABC):
 
 
 class _Block(threading.local):
-    """Paths read in a thread's block of :meth:`Files.together`, None outside, and bytes read ahead."""
+    """A thread's block of :meth:`Files.together`: paths read, None outside, and bytes read ahead."""
 
     def __init__(self) -> None:
         self.paths: dict[str, None] | None = None
@@ -140,9 +140,9 @@ class Files(Reader):
 
     @contextlib.contextmanager
     def together(self, name: str) -> Iterator[None]:
-        """At the start, read in one go what the last block of this name read; within, each text serves once, until a write.
+        """Read files of the last block of this name at once; each text serves once, until a write.
 
-        A read by itself costs ten times as much, most of it to hand it to the thread that bounds its wait.
+        A single read costs ten times as much, as its thread hands it over.
         """
         block = self._block
         if self._patience is None or block.paths is not None:

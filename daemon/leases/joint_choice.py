@@ -259,10 +259,7 @@ def _stepped(works: Sequence[GpuLoad]) -> list[GpuLoad]:
 def _evaluate(
     works: Sequence[GpuLoad], cautious: Sequence[_CautiousLimit], permitted: NDArray[np.bool_], energy_mj: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Number of limits kept, and the largest share of a limit taken, over the grid.
-
-    Examined by rising energy, up to the first configuration that keeps all; the rest count as keeping none.
-    """
+    """Number of limits kept and the largest share taken, by rising energy up to the first configuration that keeps all."""
     kept, farthest = np.zeros(permitted.shape, np.int64), np.full(permitted.shape, np.inf)
     order = np.flatnonzero(permitted)
     order = order[np.argsort(energy_mj.ravel()[order], kind="stable")]

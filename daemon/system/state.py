@@ -153,7 +153,7 @@ def socket_of(root: Path) -> Path | None:
 
 
 def _serves(root: Path) -> bool:
-    """True if the daemon that holds the board accepts clients, so that it is not about to end."""
+    """True if the board's daemon accepts clients, so that it is not ending."""
     found = _noted(root).get("socket")
     if not isinstance(found, str):
         return False

@@ -11,14 +11,12 @@ from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
 
 from ...kernels.boundary import Boundary
 from ...kernels.errors import CostModelError
 from ...kernels.execution import Phase
 from ...kernels.grid import FrequencyGrid
-from ...kernels.heat import Heat
-from ...kernels.surface import FIGURES, TERMS, Guess, Surface, Tails, Terms, UnmodelledKind
+from ...kernels.surface import FIGURES, TERMS, Surface, SurfaceInfo
 from ...profiles.documents import Count, DocumentError, Positive, Sha256, convert, load_json
 from .framing import MESSAGE_CHARACTERS
 
@@ -37,7 +35,6 @@ FIGURE = "<f8"
 _ARRAYS = (*FIGURES, *TERMS)
 
 _Restriction: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 ()]{1,64}\Z")]
-_Sigma: TypeAlias = Annotated[float, Meta(ge=0, le=_MOST_SIGMA)]
 
 
 class NetworkInfo(Struct, frozen=True):
@@ -51,29 +48,6 @@ class NetworkInfo(Struct, frozen=True):
     flops: Count
     boundary: Boundary | None = None
     phase: Phase | None = None
-
-
-class SigmaAnswer(Struct, frozen=True):
-    """Sigmas of :class:`jetdvfs.kernels.surface.Terms`."""
-
-    compute_sigma: _Sigma
-    memory_sigma: _Sigma
-    host_sigma: _Sigma
-    all_sigma: _Sigma
-    idle_sigma: _Sigma
-    dynamic_sigma: _Sigma
-
-
-class SurfaceInfo(Struct, frozen=True):
-    method: Annotated[str, Meta(max_length=32)]
-    guessed: tuple[Guess, ...] = ()
-    unmodelled: tuple[UnmodelledKind, ...] = ()
-    boundary: Boundary | None = None
-    heat: Heat | None = None
-    tails: Tails | None = None
-    execution: Annotated[str, Meta(max_length=32)] = "eager"
-    execution_note: Annotated[str, Meta(max_length=1024)] = ""
-    terms: SigmaAnswer | None = None
 
 
 class PreparedAnswer(Struct, frozen=True):
@@ -109,17 +83,4 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
         most = 1.0 if name == "guessed_share" else _MOST_SIGMA if name.endswith("_sigma") else _MOST
         if not ((array == 0) | (array >= _LEAST)).all() or not (array <= most).all():
             raise CostModelError(f"surface: {name} holds values that are no figures; expected 0, or {_LEAST} to {most}")
-    terms = {name: figures.pop(name).astype(np.float32) for name in TERMS}
-    return Surface(
-        grid=grid,
-        method=info.method,
-        guessed=info.guessed,
-        unmodelled=info.unmodelled,
-        boundary=info.boundary,
-        heat=info.heat,
-        tails=info.tails,
-        execution=info.execution,
-        execution_note=info.execution_note,
-        terms=Terms(**terms, **asdict(info.terms)) if info.terms else None,
-        **figures,
-    )
+    return Surface.of(grid, info, figures)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...kernels.inputs import phase_of
 from ...kernels.network import Network, TensorSpec
-from ...kernels.surface import FIGURES, TERMS, Surface
+from ...kernels.surface import FIGURES, TERMS, Surface, SurfaceInfo
 from ..errors import InputError
 from .answers import (
     COMPRESSED_BYTES,
@@ -19,8 +19,6 @@ from .answers import (
     NAME_CHARACTERS,
     NETWORK_BYTES,
     NetworkInfo,
-    SigmaAnswer,
-    SurfaceInfo,
 )
 
 if TYPE_CHECKING:
@@ -70,17 +68,6 @@ def unpacked_network(payload: bytes) -> Network:
 
 def packed_surface(surface: Surface) -> tuple[SurfaceInfo, bytes]:
     terms = surface.terms
-    info = SurfaceInfo(
-        surface.method,
-        surface.guessed,
-        surface.unmodelled,
-        surface.boundary,
-        surface.heat,
-        surface.tails,
-        surface.execution,
-        surface.execution_note,
-        SigmaAnswer(**{name: getattr(terms, name) for name in SigmaAnswer.__struct_fields__}) if terms else None,
-    )
     arrays = [getattr(surface, name) for name in FIGURES]
     arrays += [getattr(terms, name) if terms else np.zeros(surface.grid.shape) for name in TERMS]
-    return info, b"".join(array.astype(FIGURE).tobytes() for array in arrays)
+    return surface.info, b"".join(array.astype(FIGURE).tobytes() for array in arrays)

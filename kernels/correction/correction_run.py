@@ -337,7 +337,8 @@ class CorrectionRun:
 def _all_in_one(surface: Surface) -> Terms:
     nothing = np.zeros(surface.grid.shape, np.float32)
     latency, energy = (max(float(sigma.mean()), 0.03) for sigma in (surface.latency_sigma, surface.energy_sigma))
-    return Terms(surface.latency_ms.astype(np.float32), nothing, nothing, 0.0, 0.0, 0.0, latency, energy, energy)
+    whole_ms = surface.latency_ms.astype(np.float32)
+    return Terms(0.0, 0.0, 0.0, latency, energy, energy, compute_ms=whole_ms, memory_ms=nothing, host_ms=nothing)
 
 
 def _latest(observations: Sequence[Observation]) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import BudgetExceeded, ModelError
-from ..folder import nonblocking
+from .folder import nonblocking
 
 _MOST = 256
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")

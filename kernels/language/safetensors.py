@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError, UnsupportedOperator
 from ..exported_pieces import JsonText
-from ..folder import nonblocking
 from ..network import DTYPE_BYTES, ScaledTensor, SizedTensor, numel
+from .folder import nonblocking
 from .model import FAMILIES, Block, LanguageModel, check_layers, has_rope, windows_of
 from .parts import opened_part, parts_of
 from .quantised import check_method, stored_weights

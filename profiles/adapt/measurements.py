@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...kernels.cost.roofline import LaunchFloor, bound_at_ms
 from ...kernels.errors import KernelsError
 from ...kernels.network import Call, HostOp, KernelInvocation, Network
-from ...kernels.stored_files import check_npz
+from ...kernels.npz import check_npz
 from ..board import BoardDescription, load_board
 from ..device import Device, MeasuredDevice
 from ..errors import MeasurementError

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...kernels.cost.host import Coefficients, HostModel
 from ...kernels.grid import FrequencyGrid
-from ...kernels.stored_files import check_npz
+from ...kernels.npz import check_npz
 from ...kernels.text import printable
 from ..documents import DocumentError, NotNegative, convert, load_json
 from ..errors import BundleError

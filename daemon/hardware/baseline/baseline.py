@@ -371,5 +371,5 @@ class Baseline:
 
 
 def _follows_mode(domain: ClockDomain, path: str) -> bool:
-    """True if a file is a setpoint that holds a frequency in one mode only; in others it may hold a word or be missing."""
+    """True if a file is a setpoint that holds a frequency in one mode only."""
     return path == domain.setpoint and domain.mode is not None

@@ -93,13 +93,7 @@ def _decoding(chip: Chip) -> CodePass:
 
 
 class _Cell(Struct, frozen=True):
-    """Measured state.
-
-    Attributes:
-        workload: ``slm`` is decoding at full speed; empty is idle.
-        per_s: runs per second; None is back to back.
-        loaded: True if other programs stressed CPU and memory.
-    """
+    """Measured state: ``slm`` decodes at full speed, empty is idle; ``per_s`` None is back to back."""
 
     workload: str
     per_s: float | None

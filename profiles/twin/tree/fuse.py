@@ -166,10 +166,7 @@ class FuseMount:
 
 @cache
 def _log_without_noise(libfuse: Any) -> object:
-    """Let libfuse log on stderr without notes on its own defaults.
-
-    Once per process, for as long as libfuse is loaded; the cache keeps it.
-    """
+    """Let libfuse log on stderr without notes on its own defaults."""
     log_type = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     print_to = ctypes.CDLL(None).vdprintf
     print_to.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)

@@ -88,22 +88,6 @@ def test_a_picture_of_a_part_says_so_in_its_title(
     assert len(said) == 4 and all("handmade (up to torchvision::nms)" in words for words in said)
 
 
-def test_a_list_from_before_operators_were_named_is_read(
-    simulated: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "old.json"
-    for sentence, place, reason in (
-        ("decomposed up to line 7: boxes: many", "line 7", "boxes: many"),
-        ("boxes", "a place unknown", "boxes"),
-    ):
-        path.write_text(json.dumps({**NETWORK.to_json(), "boundary": sentence}))
-        data = json.loads(run(capsys, "decompose", str(path), "--json")[1])
-        assert data["boundary"] == {"operator": "unnamed", "place": place, "reason": reason}
-        assert "--accept-boundary unnamed" in run(capsys, "predict", "--explain", str(path), "--profile", "small-sim")[2]
-    path.write_text(json.dumps({**NETWORK.to_json(), "boundary": ""}))
-    assert "boundary" not in run_json(capsys, "predict", "--explain", str(path), "--profile", "small-sim")
-
-
 @pytest.mark.parametrize(
     "boundary", [5, [], {"operator": "aten::nms"}, {**PART, "operator": ""}, {**PART, "place": "x" * 1025}]
 )

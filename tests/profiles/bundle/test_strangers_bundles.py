@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.daemon.cli import main
-from jetdvfs.kernels.stored_files import MOST_ARRAYS, check_npz
+from jetdvfs.kernels.npz import MOST_ARRAYS, check_npz
 from jetdvfs.profiles.bundle import reading
 from jetdvfs.profiles.bundle.finding import SHIPPED, SYSTEM, bundle_folders, default_cache_dir, resolve_bundle
 from jetdvfs.profiles.bundle.writing import install_bundle

@@ -213,7 +213,7 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
 def _fit_memory(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
     """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
 
-    The peak's place depends on the shares, so they are searched one by one.
+    Shares move the peak, so they are searched one by one.
     """
     whole = np.stack([own.whole for own in counted])
     starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])

@@ -10,7 +10,7 @@ import pytest
 
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.errors import ModelError
-from jetdvfs.kernels.folder import model_file
+from jetdvfs.kernels.language.folder import model_file
 from jetdvfs.tests.support.models.handmade_onnx import declared, graph, model, node
 
 ONNX = model(graph([node("Relu", ["x"], ["y"])], [declared("x", (2, 3))], ["y"]))

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .errors import ModelError
+from ..errors import ModelError
 
 _GENAI, _ADAPTER = "genai_config.json", "adapter_config.json"
 #: Files that accompany a model.
