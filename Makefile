@@ -27,7 +27,7 @@ OUT    ?= demo-out
 BIN    := $(VENV)/bin
 LINT   := build/lint
 BUILD  := setup.cfg setup.py pyproject.toml $(wildcard kernels/trees/*.[ch])
-BENCHES := commands correction decompose growth limits memory missed service surfaces sweep
+BENCHES := calls commands correction decompose growth limits memory missed service starts surfaces sweep
 PIP    := $(BIN)/python systemd/install_packages.py
 # The daemon's workers write no compiled modules.
 COMPILE := $(BIN)/python -m compileall -q daemon kernels profiles

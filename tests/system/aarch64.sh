@@ -93,6 +93,9 @@ if diff <(grep '^digest' "$root/digest") <(grep '^digest' "$root/digest.here"); 
 else
     fail "results differ between aarch64 and $(uname -m)"
 fi
+echo "calls that the daemon's work takes, on $(uname -m) and on aarch64"
+"$python" "$repository/tests/bench/calls.py" --write "$root/check/calls"
+enter bash -c "cd /check && $v/python tests/bench/calls.py --like calls" || fail "the daemon's work takes other calls on aarch64"
 echo "decompose, plan, hold, restore"
 model=profiles/reference/resnet18.pt
 "$python" "$repository/tests/system/board_walk.py" "$repository/$model" "$root/check/facts.here" >"$root/check/walk.here" 2>&1 \
