@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -118,11 +117,15 @@ class Api:
 
     async def _programs(self) -> Programs:
         if self._known is None:
-            # In this thread, loading it would keep all clients waiting.
-            module = await asyncio.to_thread(import_module, ".programs", __package__)
-            context, most = self._context, self._context.config.clients.networks
-            self._known = self._known or module.Programs(context.board, context.surfaces, context.memory, self._warmth, most)
+            made = await asyncio.to_thread(self._new_programs)
+            self._known = self._known or made
         return self._known
+
+    def _new_programs(self) -> Programs:
+        from .programs import Programs  # in the loop's thread, loading it would keep all clients waiting
+
+        context = self._context
+        return Programs(context.board, context.surfaces, context.memory, self._warmth, context.config.clients.networks)
 
     def closed(self, session: Session) -> None:
         if self._known is not None:

@@ -7,11 +7,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..kernels.execution import FrameOverhead
-from ..kernels.grid import FrequencyConfiguration
+from ..kernels.grid import FrequencyConfiguration, FrequencyGrid
 from ..kernels.inputs import parse_input, read_input
 from ..kernels.surface import Surface
 from ..kernels.text import printable
@@ -43,7 +42,6 @@ else:
 _INPUTS = 64
 _ACCEPTED = 64
 _NETWORK_BYTES_PER_USER = 16 << 20
-_FLAT = "..kernels.correction.flat"  # loads NumPy: in a thread, or all clients would wait
 
 _Parameters = Mapping[str, Any]
 _Handler = Callable[[Session, _Parameters], Awaitable[dict[str, Any]]]
@@ -110,7 +108,6 @@ class Programs:
         self._board, self._surfaces, self._memory = board, surfaces, memory
         self._networks = NetworksOfConnections(networks)
         self._plans = Planning()
-        self._flat = lru_cache(maxsize=1)(lambda grid: import_module(_FLAT, __package__).flat_surface(grid))
         self._corrections = SurfaceCorrector(memory, warmth)
         self._handlers: dict[str, _Handler] = {
             "LoadNetwork": self._load_network,
@@ -211,7 +208,7 @@ class Programs:
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
             raise UsageError(f"Hold: {', '.join(useless)}: only with a network")
         profile = self._surfaces.profile
-        surface = await asyncio.to_thread(self._flat, profile.identity.grid if profile else await self._board.grid())
+        surface = await asyncio.to_thread(_flat, profile.identity.grid if profile else await self._board.grid())
         plan_request = self._plan_request(surface, request, "")
         app = request.app or str(await asyncio.to_thread(process_name, session.peer))
         key = ProgramKey(session.peer.uid, printable(app))
@@ -226,6 +223,13 @@ class Programs:
         constraints = BoardConstraints(request.ceiling_c, hours, request.battery_wh)
         simulated = self._surfaces.simulated
         return PlanRequest(self._plans, surface, str(target), request.fps, request.confidence, network, simulated, constraints)
+
+
+@lru_cache(maxsize=1)
+def _flat(grid: FrequencyGrid) -> Surface:
+    from ..kernels.correction.flat import flat_surface  # loads NumPy: in a thread, or all clients would wait
+
+    return flat_surface(grid)
 
 
 def _input(item: Mapping[str, Any]) -> TensorSpec:
