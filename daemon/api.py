@@ -168,7 +168,7 @@ class Api:
     async def _hold(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         request = HoldRequest.read(parameters)
         progress, plan = await self._planned(session, request)
-        app = request.app or str(await asyncio.to_thread(process_name, session.peer))
+        app = request.app or process_name(session.peer)
         own = app == DEFAULT_APP and session.peer.pid == os.getpid()
         holder = Holder(session, session.peer.pid, session.peer.uid, printable(app), yields=own, standby=request.standby)
         self._holding.add(session)

@@ -210,7 +210,7 @@ class Programs:
         profile = self._surfaces.profile
         surface = await asyncio.to_thread(_flat, profile.identity.grid if profile else await self._board.grid())
         plan_request = self._plan_request(surface, request, "")
-        app = request.app or str(await asyncio.to_thread(process_name, session.peer))
+        app = request.app or process_name(session.peer)
         key = ProgramKey(session.peer.uid, printable(app))
         unknown = UnpredictedProgram(plan_request, self._memory.observations(key), self._board.snapshot.reading.modes)
         return LeaseProgress(

@@ -34,7 +34,7 @@ from jetdvfs.tests.support.sizes import sizes
 HEAVY = ("torch", "xgboost", "treelite", "optuna", "dask", "pandas", "sklearn", "scipy", "matplotlib", "jtop", "mfusepy")
 # What the resident daemon may load beside the standard library.
 # (msgspec itself loads typing_extensions where it happens to be installed.)
-RESIDENT = {"numpy", "yaml", "msgspec", "psutil", "systemd", "typing_extensions"}
+RESIDENT = {"numpy", "yaml", "msgspec", "systemd", "typing_extensions"}
 MOST_FILES, MOST_LINES = 24, 600
 CODE = (".py", ".c", ".h")
 
@@ -201,7 +201,7 @@ def test_the_resident_daemon_loads_few_libraries_at_its_start_and_later() -> Non
     assert {"msgspec"} <= strangers(loaded) <= RESIDENT - {"numpy"}
     own = [path for name, path in modules().items() if name.startswith("daemon") and f"jetdvfs.{name}" in loaded]
     named = {found.name for path in own for found in imported_names(syntax(path), path) if not found.level}
-    assert {"psutil", "systemd"} <= strangers(named) <= RESIDENT
+    assert {"systemd"} <= strangers(named) <= RESIDENT
 
 
 def test_the_twin_and_the_cost_models_share_no_formula_code() -> None:

@@ -35,7 +35,7 @@ from . import board, config, log, status
 from .output import print_json, progress, table
 from .placeholders import Placeholders
 
-_LIBRARIES = ("numpy", "pyyaml", "msgspec", "psutil", "systemd-python", "treelite", "jetson-stats", "torch", "tensorrt")
+_LIBRARIES = ("numpy", "pyyaml", "msgspec", "systemd-python", "treelite", "jetson-stats", "torch", "tensorrt")
 _ANSWER_S = 5.0
 
 

@@ -24,7 +24,7 @@ from jetdvfs.profiles.bundle.bundle import load_bundle
 from jetdvfs.profiles.bundle.finding import resolve_bundle
 
 DAEMON = "import jetdvfs.daemon.service, jetdvfs.daemon.resident"
-LIBRARIES = ("numpy", "msgspec", "yaml", "psutil")
+LIBRARIES = ("numpy", "msgspec", "yaml")
 PARTS = ("kernels", "profiles", "daemon")
 WORKER = """
 import json, os, sys, time

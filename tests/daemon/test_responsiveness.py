@@ -37,7 +37,7 @@ import importlib.abc, sys, time
 
 class Slow(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name in ("numpy", "psutil", "jetdvfs.daemon.programs"):
+        if name in ("numpy", "jetdvfs.daemon.programs"):
             print("loads", name, flush=True)
             time.sleep(2.0)
 

@@ -22,7 +22,7 @@ from jetdvfs.tests.system.machine import DEBIAN, PUT_BOARD_IN_PLACE, ROOTS
 
 Command: TypeAlias = list[str | Path]
 
-_PACKAGES = "systemd systemd-sysv dbus udev sudo python3 python3-numpy python3-yaml python3-psutil python3-systemd"
+_PACKAGES = "systemd systemd-sysv dbus udev sudo python3 python3-numpy python3-yaml python3-systemd"
 _TO_BUILD = "python3-venv python3-dev gcc libc6-dev dpkg-dev make ca-certificates"
 _SOURCES = ("daemon", "docs", "kernels", "profiles", "systemd", "tests/daemon/worker", "tests/support")
 _DISK = "2G"

@@ -69,7 +69,7 @@ def test_the_bill_of_materials_names_files_dependencies_bounds_and_licences(rele
     libraries = [one for one in bill["components"] if one["type"] == "library"]
     assert all(one["licenses"] for one in libraries)
     required = {one["name"]: one["properties"] for one in libraries if one.get("scope") == "required"}
-    assert required.keys() == {"numpy", "pyyaml", "msgspec", "psutil"}
+    assert required.keys() == {"numpy", "pyyaml", "msgspec"}
     bounds = {one.name: f"{one.specifier}" for one in declared()[REQUIRED]}
     assert {"name": "jetdvfs:required", "value": bounds["msgspec"]} in required["msgspec"]
     brought = {one["ref"]: one.get("dependsOn") for one in bill["dependencies"] if one["ref"].endswith("_all.deb")}

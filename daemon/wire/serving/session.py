@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from ...descriptors.disposal import DescriptorGrant
 from ..interface import Interface
+
+_CUT = 15  # characters after which the kernel cuts a name (proc_pid_comm(5))
 
 
 class Peer(NamedTuple):
@@ -40,9 +43,12 @@ class Service(Protocol):
 
 def process_name(peer: Peer) -> str:
     """Name of a client's program, on this machine whatever root the board's files have."""
-    import psutil  # takes memory, and is seldom needed
-
+    process = Path(f"/proc/{peer.pid}")
     try:
-        return str(psutil.Process(peer.pid).name())
-    except psutil.Error:
+        name = (process / "comm").read_text(errors="replace").rstrip("\n")
+        if len(name) < _CUT:
+            return name
+        whole = (process / "cmdline").read_text(errors="replace").partition("\0")[0].rpartition("/")[2]
+    except OSError:
         return f"pid {peer.pid}"
+    return whole if whole.startswith(name) else name
