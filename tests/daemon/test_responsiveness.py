@@ -88,10 +88,10 @@ def test_nobody_waits_while_the_first_lease_loads_what_it_needs(board: Board, tm
             elif first == "target":
                 client.hold(target="latency_ms=50")
             else:
-                client.call("Hold", {"configuration": LOW._asdict()})  # of a program that does not say its name
+                client.call("Hold", {"configuration": LOW._asdict()})
         loaded = [line.split()[1] for line in daemon.log.read_text().splitlines() if line.startswith("loads ")]
     assert ("numpy" in loaded) == ("jetdvfs.daemon.programs" in loaded) == (first != "configuration")
-    assert loaded and quick(took), max(took)
+    assert quick(took), max(took)
 
 
 def test_slow_zones_and_hanging_clocks_hold_up_neither_others_nor_the_sign_of_life(
