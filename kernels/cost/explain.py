@@ -155,7 +155,7 @@ def _clocks_mhz(cost: BoardCost, index: _Index) -> tuple[NDArray[np.float32], ND
 
 def _kernel_parts(costs: KernelCosts, cost: BoardCost, waited_ms: NDArray[np.float64], index: _Index) -> Iterator[KernelPart]:
     _, gpu_mhz, emc_mhz = _clocks_mhz(cost, index)
-    compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[0], emc_mhz[0], cost.chip)
+    compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[0], emc_mhz[0], cost.chip, cost.floor.tile)
     launches = np.bincount(costs.order)
     waits = np.bincount(costs.order, waited_ms)
     for model, run in costs.models:

@@ -415,7 +415,8 @@ def _least_ms(costs: KernelCosts, launches: NDArray[np.intp], cost: BoardCost) -
 
 def _memory_share(costs: KernelCosts, cost: BoardCost) -> NDArray[np.float32]:
     _, gpu_mhz, emc_mhz = cost.grid.levels_mhz()
-    compute_ms, memory_ms = terms_ms(costs.kernels, gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :], cost.chip)
+    clocks_mhz = gpu_mhz[None, None, :, None], emc_mhz[None, None, None, :]
+    compute_ms, memory_ms = terms_ms(costs.kernels, *clocks_mhz, cost.chip, cost.floor.tile)
     return np.asarray(memory_ms / (compute_ms + memory_ms), np.float32)
 
 

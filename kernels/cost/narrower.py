@@ -63,7 +63,8 @@ def narrowed(
     gpu, emc = np.asarray(clocks_mhz[0], np.float64)[:, None], np.asarray(clocks_mhz[1], np.float64)[None, :]
     packed = call.dtype in PACKED_TYPES
     narrow = packed or call.dtype in EIGHT_BITS
-    compute_ms, memory_ms = terms_ms([call, wide, in_type(call, "float16") if narrow else call], gpu[None], emc[None], chip)
+    calls = [call, wide, in_type(call, "float16") if narrow else call]
+    compute_ms, memory_ms = terms_ms(calls, gpu[None], emc[None], chip, floor.tile)
     # Packed weights, and integers on a chip without a rate for them, are multiplied in half precision.
     own_ms = compute_ms[2] if packed else np.minimum(compute_ms[0], compute_ms[2])
     least_ms = np.maximum(own_ms, memory_ms[0]) + floor.ms(gpu)

@@ -2,11 +2,12 @@
 """The roofline bound: the least time of a kernel on a chip of given rates (Williams et al., CACM 52(4), 2009).
 
 ``max(flops / (flops per cycle x GPU clock), bytes / (bytes per cycle x memory clock))``, each byte moved once, after the time
-of an almost empty launch on the board (:class:`LaunchFloor`). Kernel models predict a kernel's distance from it.
+of an almost empty launch, and a product's tiles whole (:class:`LaunchFloor`). Kernel models predict the distance from it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
+from ..kinds import KINDS
 from ..network import PACKED_TYPES, KernelInvocation, numel, tensor_bytes
 
 #: Real numbers in 8 bits or fewer are multiplied as 8-bit integers, or in half precision, which bounds no tighter.
@@ -25,10 +27,16 @@ _WINOGRAD = 2.25
 
 
 class LaunchFloor(Struct, frozen=True):
-    """Time of an almost empty launch, from the campaign: microseconds, and GPU cycles in addition."""
+    """Least work of a launch, from the campaign.
+
+    Attributes:
+        us, gpu_cycles: time of an almost empty launch, their sum.
+        tile: rows and columns of a product's tiles (NVIDIA, "Matrix Multiplication Background").
+    """
 
     us: float = 0.0
     gpu_cycles: float = 0.0
+    tile: int = 1
 
     def ms(self, gpu_mhz: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(self.us / 1e3 + self.gpu_cycles / (np.asarray(gpu_mhz, np.float64) * _CYCLES_PER_MS))
@@ -48,7 +56,7 @@ class DeviceRates(Protocol):
 
 
 def terms_ms(
-    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates
+    invocations: Sequence[KernelInvocation], gpu_mhz: ArrayLike, emc_mhz: ArrayLike, chip: DeviceRates, tile: int = 1
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Least time in ms of each invocation's operations, and of its transfers, at its own clocks.
 
@@ -61,10 +69,23 @@ def terms_ms(
     gpu, emc = np.asarray(gpu_mhz, np.float64), np.asarray(emc_mhz, np.float64)
     column = (len(invocations),) + (1,) * max(gpu.ndim - 1, emc.ndim - 1, 0)
     own = [rates.get(_rated_as(call), rates["float32"]) for call in invocations]
-    cycles = np.array([call.flops / rate for call, rate in zip(invocations, own, strict=True)]).reshape(column)
+    work = [call.flops * _whole_tiles(call, tile) if tile > 1 else call.flops for call in invocations]
+    cycles = np.array([flops / rate for flops, rate in zip(work, own, strict=True)]).reshape(column)
     # One byte at least: a bound of zero would have no logarithm.
     transfers = np.array([max(call.bytes, 1) / chip.bytes_per_emc_cycle for call in invocations]).reshape(column)
     return cycles / (gpu * _CYCLES_PER_MS), transfers / (emc * _CYCLES_PER_MS)
+
+
+def _whole_tiles(call: KernelInvocation, tile: int) -> float:
+    """Outputs of a product's whole tiles, relative to its own."""
+    params, weight = call.params, call.params.get("weight")
+    family = KINDS[call.kind].features if call.kind in KINDS else ""
+    if family == "conv2d" and params.get("groups") == 1 and isinstance(weight, tuple):
+        params = {"m": numel(call.output) // max(weight[0], 1), "n": weight[0]}
+    rows, columns = params.get("m"), params.get("n")
+    if family not in ("matmul", "conv2d") or not (isinstance(rows, int) and isinstance(columns, int) and rows * columns > 0):
+        return 1.0
+    return math.ceil(rows / tile) * math.ceil(columns / tile) * tile**2 / (rows * columns)
 
 
 def least_latency_ms(
@@ -122,7 +143,8 @@ def bound_at_ms(
     floor: LaunchFloor = NO_FLOOR,
 ) -> NDArray[np.float64]:
     """Bound in ms of each invocation at its own clocks: the larger of :func:`terms_ms`, plus the floor."""
-    bound: NDArray[np.float64] = np.maximum(*terms_ms(invocations, gpu_mhz, emc_mhz, chip)) + floor.ms(gpu_mhz)
+    terms = terms_ms(invocations, gpu_mhz, emc_mhz, chip, floor.tile)
+    bound: NDArray[np.float64] = np.maximum(*terms) + floor.ms(gpu_mhz)
     return bound
 
 

@@ -111,17 +111,13 @@ def _fitted(
 
 
 class _MeasuredEngine(Struct, frozen=True, eq=False):
-    """One network at its n measured configurations.
+    """One network of k kernels at its n measured configurations.
 
     Attributes:
-        fixed: factors of each kernel that are not fitted, or None.
-        order: kernel of each launch, (launches,).
-        gpu_ms, dynamic_mw: of each of k kernels under the framework, (k, n).
-        transfers_ms: time to move each kernel's weights, and its activations, (k, 2, n).
-        issued_ms: end of issuing each launch, then of all, (launches + 1, n).
-        once_ms: further host time per inference, (n,).
-        idle_mw, host_mw: idle power, and the host's above it while issuing, (n,).
-        latency_ms, energy_mj: measured, (n,).
+        fixed: factors that are not fitted, or None.
+        order, issued_ms: kernel of each launch, (launches,), and end of issuing each, then all, (launches + 1, n).
+        gpu_ms, dynamic_mw, transfers_ms: under the framework, (k, n); for weights and activations, (k, 2, n).
+        idle_mw, host_mw, once_ms: idle, the host's above it while issuing, its further time, (n,).
     """
 
     sorts: tuple[Sort, ...]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.cost.host import NO_TIME, Coefficients, HostModel, issue_key
-from ....kernels.cost.roofline import NO_FLOOR, LaunchFloor
+from ....kernels.cost.roofline import LaunchFloor
 from ....kernels.grid import FrequencyGrid
 from ....kernels.heat import Heat
 from ...adapt.measurements import MeasurementRows, Measurements
@@ -120,15 +120,15 @@ def fit_timing_us(rows: MeasurementRows, grid: FrequencyGrid) -> tuple[float, fl
     return (float(found[0]), float(found[1]), float(found[2]))
 
 
-def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64]) -> LaunchFloor:
+def fit_floor(gpu_mhz: NDArray[np.float64], us: NDArray[np.float64], tile: int = 1) -> LaunchFloor:
     """Time of near-empty launches, by relative errors; zero if not measured."""
     from scipy.optimize import nnls
 
     if not len(us):
-        return NO_FLOOR
+        return LaunchFloor(tile=tile)
     terms = np.stack([1 / us, 1 / gpu_mhz / us], axis=1)
     constant_us, cycles = map(float, nnls(terms, np.ones(len(us)))[0])
-    return LaunchFloor(constant_us, cycles)
+    return LaunchFloor(constant_us, cycles, tile)
 
 
 def fit_idle_mw(rows: MeasurementRows, grid: FrequencyGrid) -> NDArray[np.float32]:

@@ -73,8 +73,7 @@ class _NetworkWork(Struct, frozen=True, eq=False):
         parts: (launches,) index in :data:`PARTS`.
         each: (launches, work) in 1e9, launches in 1e3: rates in GFLOP/s and GB/s give ms; ``work`` is the sum by part.
         whole: (4,) MiB of weights and inputs, 1, launches.
-        live, copies: (launches,) live MiB, and MiB that it may copy.
-        copying: (launches,) index in :data:`_COPYING`; 0 without copies.
+        live, copies, copying: (launches,) live MiB, MiB that it may copy, and index in :data:`_COPYING`, or 0.
     """
 
     parts: NDArray[np.int64]
@@ -213,7 +212,7 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
 def _fit_memory(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
     """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
 
-    Shares move the peak, so they are searched one by one.
+    Shares move the peak: each is searched.
     """
     whole = np.stack([own.whole for own in counted])
     starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from jetdvfs.kernels.cost.features import feature_rows
 from jetdvfs.profiles.adapt.measurements import Measurements
+from jetdvfs.profiles.device import Device
 from jetdvfs.profiles.lab.measure.gpus import off_graphs
 from jetdvfs.profiles.lab.train.assembly import AssemblyFold, inside_networks, train_all
 from jetdvfs.profiles.lab.train.held_out import measured_kinds, whole_networks
-from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, ensemble_of, train_kind
+from jetdvfs.profiles.lab.train.kernel_models import Recipe, TrainingOptions, ensemble_of, floor_of, train_kind
 from jetdvfs.tests.support.paths import ROOT
 
 
@@ -39,6 +40,12 @@ def test_the_start_of_a_graph_is_fitted_to_the_networks(record: Measurements) ->
     found = inside_networks(some, some.described, some.networks, trained, fold)
     assert 10 < found.host_us["graph"] < 60 and 0 <= found.host_us["graph.launch"] < 1 and 0 < found.host_us["eager"] < 150
     assert 0.9 < found.time < 1.2 and found.waiting == found.host_traffic == 0.0
+
+
+def test_a_gpu_with_a_memory_of_its_own_computes_whole_tiles(record: Measurements) -> None:
+    device = record.described
+    assert floor_of(record, device).tile == 128
+    assert isinstance(device, Device) and floor_of(record, replace(device, own_memory=False)).tile == 1
 
 
 def test_kinds_without_a_power_draw_as_kernels_of_as_much_work_within_the_spread_of_all(record: Measurements) -> None:
