@@ -77,13 +77,10 @@ def terms_ms(
 
 
 def _whole_tiles(call: KernelInvocation, tile: int) -> float:
-    """Outputs of a product's whole tiles, relative to its own."""
-    params, weight = call.params, call.params.get("weight")
-    family = KINDS[call.kind].features if call.kind in KINDS else ""
-    if family == "conv2d" and params.get("groups") == 1 and isinstance(weight, tuple):
-        params = {"m": numel(call.output) // max(weight[0], 1), "n": weight[0]}
-    rows, columns = params.get("m"), params.get("n")
-    if family not in ("matmul", "conv2d") or not (isinstance(rows, int) and isinstance(columns, int) and rows * columns > 0):
+    """Outputs of a matrix product's whole tiles, relative to its own."""
+    rows, columns = call.params.get("m"), call.params.get("n")
+    product = call.kind in KINDS and KINDS[call.kind].features == "matmul"
+    if not (product and isinstance(rows, int) and isinstance(columns, int) and rows * columns > 0):
         return 1.0
     return math.ceil(rows / tile) * math.ceil(columns / tile) * tile**2 / (rows * columns)
 

@@ -288,6 +288,7 @@ _PARTS: dict[str, tuple[Sequence[str], Callable[[_Json], Iterator[AccuracyRow]]]
 
 _SIMULATED = {"silicon": "Simulated chips and real boards", "fleet": "A simulated fleet, and new boards of it"}
 _NOTES = {
+    "record": "That matrix products count in whole tiles, of 128 outputs, was chosen by these rows.",
     "engines": "Engines of simulated boards, on which profiles are trained, were set by these rows: fits, no predictions.",
     "networks": "How far rates count in rates and launches was chosen by rows of all splits.",
 }
