@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from ....kernels.errors import KernelsError
@@ -67,7 +67,7 @@ class ProcessorMeter:
             # By another process: in one that has worked, there is free memory that networks would take first.
             with _process() as process:
                 rates = processor(process, Rapl())
-                memory_gib = psutil.virtual_memory().total / GIB
+                memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
                 figures = device_features(rates.chip, [rates.grid.top], memory_gib)[0]
                 taken = process.ask({"do": "references", "timings": _REFERENCES})["ms"]
             device = dict(zip(DEVICE_FEATURES, map(float, figures), strict=True))

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import psutil
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -30,6 +31,10 @@ DTYPES = ("float32",)
 
 _UNKNOWN_HZ = 1_000_000_000  # where the system does not say: rates and clock are measured together, only their product counts
 _MEMORY_HZ = 1_000_000_000
+_CLOCKS = {
+    "sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq": r"([1-9]\d*)\d{3}\b",
+    "proc/cpuinfo": r"cpu MHz\s*: ([1-9]\d*)",
+}
 _HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change its subject
 
 Answer = TypeVar("Answer")
@@ -71,10 +76,13 @@ class UnlockedClocks:
         """Do nothing."""
 
 
-def processor_hz() -> int:
-    """Top clock known to the system, in Hz."""
-    clock = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
-    return round(clock.max or clock.current) * 1_000_000 if clock and (clock.max or clock.current) else _UNKNOWN_HZ
+def processor_hz(root: Path = Path("/")) -> int:
+    """Top clock of cpufreq, else the present one, in Hz."""
+    for path, form in _CLOCKS.items():
+        with suppress(OSError):
+            if found := re.search(form, (root / path).read_text(encoding="utf-8", errors="replace")):
+                return int(found[1]) * 1_000_000
+    return _UNKNOWN_HZ
 
 
 def processor(process: MeasuringWorker, counters: EnergyCounters, name: str = "cpu", clocks_mhz: Sequence[int] = ()) -> Device:

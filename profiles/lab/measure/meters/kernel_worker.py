@@ -222,10 +222,7 @@ class KernelWorker(Worker):
         return replay, runs, self._between_replays_ms(replay) / runs if runs else math.nan
 
     def _after_another_ms(self, run: Run, took_ms: float) -> float | None:
-        """GPU time in ms of a launch in a CUDA graph after a small kernel, as in a network.
-
-        Half the time of two alternating small ones is subtracted.
-        """
+        """GPU time in ms of a launch in a CUDA graph after a small kernel: half of two alternating small ones is subtracted."""
         runs = max(min(math.ceil(_GRAPH_MS / took_ms), _GRAPH_RUNS // 2), _LEAST)
         other = functools.partial(self.torch.neg, self._random((1,)))  # timed each time: clocks may have changed
         try:

@@ -210,10 +210,7 @@ def _fit_work(columns: Matrix, values: Matrix) -> Matrix:
 
 
 def _fit_memory(counted: Sequence[_NetworkWork], devices: Matrix, values: Matrix) -> Matrix:
-    """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares.
-
-    Shares move the peak: each is searched.
-    """
+    """(4 + 1 + copying,) factors of permanent memory and of the peak, and copied shares, which are searched as they move it."""
     whole = np.stack([own.whole for own in counted])
     starts = np.cumsum([0, *(len(own.live) for own in counted[:-1])])
     live, copies, copying = (np.concatenate([getattr(own, name) for own in counted]) for name in ("live", "copies", "copying"))
