@@ -26,7 +26,7 @@ CACHED_BYTES = 8 << 20
 _WINOGRAD = 2.25
 
 
-class LaunchFloor(Struct, frozen=True):
+class LaunchFloor(Struct, frozen=True, omit_defaults=True):
     """Least work of a launch, from the campaign.
 
     Attributes:
