@@ -91,19 +91,19 @@ class BoundedCalls:
                         found[path] = function(path)
 
         call = _Call(doing, run)
-        if self._returns(call):
+        if self._returns(call, most_s):
             call.outcome()
         elif begun:
             call.name = f"{begun[-1]}: {doing} hangs"
             self._stuck[posixpath.dirname(begun[-1])] = call
         return dict(found)
 
-    def _returns(self, call: _Call) -> bool:
+    def _returns(self, call: _Call, more_s: float = 0.0) -> bool:
         if self._calls is None:
             self._calls = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
         self._calls.put(call)
-        if call.wait(self.longest_s):
+        if call.wait(self.longest_s + more_s):
             return True
         self.end()
         return False

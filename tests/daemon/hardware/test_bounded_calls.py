@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import HardwareHangs
+from jetdvfs.daemon.hardware.bounded_calls import BoundedCalls
 from jetdvfs.daemon.hardware.hardware import Hardware
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.boards.hardware_kernel import EMC, GPU, FakeClock, Kernel
@@ -93,3 +94,18 @@ def test_a_write_that_hangs_is_put_back_when_it_has_taken_effect_after_all(
     assert not hardware.touched
     assert patient.store[f"{GPU}/governor"] == found[f"{GPU}/governor"]
     assert patient.store[f"{EMC}/mrq_rate_locked"] == "0"
+
+
+def test_a_slow_file_read_after_others_in_one_go_does_not_count_as_hanging() -> None:
+    calls = BoundedCalls(1.0)
+
+    def read(path: str) -> str:
+        time.sleep(0.9 if path == "/slow/zone" else 0.2)
+        return path
+
+    paths = ("/one/zone", "/two/zone", "/slow/zone", "/last/zone")
+    try:
+        assert calls.call_each(paths, "reading it", read, 0.5) == {path: path for path in paths[:3]}
+        assert calls.hanging == ()
+    finally:
+        calls.end()
