@@ -137,6 +137,7 @@ class TermSigmas(Struct, frozen=True):
         compute_sigma, memory_sigma, host_sigma: of each one's rate.
         all_sigma: of the error common to all three.
         idle_sigma, dynamic_sigma: of the idle power, and of the power above it.
+        unpredicted: only the three clocks are known, not their overlap.
     """
 
     compute_sigma: _Sigma
@@ -145,6 +146,7 @@ class TermSigmas(Struct, frozen=True):
     all_sigma: _Sigma
     idle_sigma: _Sigma
     dynamic_sigma: _Sigma
+    unpredicted: bool = False
 
 
 class Terms(TermSigmas, frozen=True, eq=False, kw_only=True):
@@ -152,13 +154,11 @@ class Terms(TermSigmas, frozen=True, eq=False, kw_only=True):
 
     Attributes:
         compute_ms, memory_ms, host_ms: time of each alone, of the grid's shape; 0 if absent.
-        unpredicted: only the three clocks are known, not their overlap.
     """
 
     compute_ms: NDArray[np.float32]
     memory_ms: NDArray[np.float32]
     host_ms: NDArray[np.float32]
-    unpredicted: bool = False
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:

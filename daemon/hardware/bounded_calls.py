@@ -103,10 +103,9 @@ class BoundedCalls:
             self._calls = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._calls,), name="board-files", daemon=True).start()
         self._calls.put(call)
-        if call.wait(self.longest_s + more_s):
-            return True
-        self.end()
-        return False
+        if not (in_time := call.wait(self.longest_s + more_s)):
+            self.end()
+        return in_time
 
     def end(self) -> None:
         if self._calls is not None:

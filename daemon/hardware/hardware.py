@@ -77,9 +77,9 @@ class Hardware:
         self._axes = Axes(files, description, leave, clusters or Clusters())
         self._engines = EngineClocks(files)
         self._locks_found: frozenset[str] = frozenset()
-        self._keeper = (
-            None if baseline is None else BaselineKeeper(files, clock, baseline, state_dir, description.name, self.stock)
-        )
+        self._keeper: BaselineKeeper | None = None
+        if baseline is not None:
+            self._keeper = BaselineKeeper(files, clock, baseline, state_dir, description.name, self.stock)
 
     @classmethod
     def probe(

@@ -76,6 +76,8 @@ def unpacked_surface(about: Mapping[str, Any], payload: bytes, grid: FrequencyGr
     info = convert(about, SurfaceInfo, exact=True)
     if info.method != method:
         raise DocumentError(f"expected {method}, got {info.method!r}", ("method",))
+    if info.terms and info.terms.unpredicted:
+        raise DocumentError("expected a prediction", ("terms", "unpredicted"))
     if len(payload) != surface_bytes(grid):
         raise CostModelError(f"surface: {len(payload)} bytes of figures; expected {surface_bytes(grid)}")
     figures: dict[str, Any] = dict(zip(_ARRAYS, np.frombuffer(payload, FIGURE).reshape(len(_ARRAYS), *grid.shape), strict=True))

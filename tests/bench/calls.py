@@ -35,7 +35,7 @@ _NEAR = 0.1
 
 
 class Calls:
-    """Counts calls while it is on, but for those of the simulated board."""
+    """Counts calls, without the simulated board's."""
 
     def __init__(self, daemon: VirtualDaemon) -> None:
         self.count = 0

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from jetdvfs.kernels.boundary import Boundary
+from jetdvfs.kernels.correction.flat import flat_surface
 from jetdvfs.kernels.cost.model import surface
 from jetdvfs.kernels.errors import CostModelError, GridError
 from jetdvfs.kernels.grid import FrequencyConfiguration
@@ -139,3 +140,11 @@ def test_arrays_that_are_no_figures_are_refused(predicted: Surface) -> None:
         replace(predicted, latency_ms=predicted.latency_ms * 0)
     with pytest.raises(CostModelError, match="idle_mw has shape"):
         replace(predicted, idle_mw=predicted.idle_mw[0])
+
+
+def test_a_saved_surface_stays_unpredicted(tmp_path: Path) -> None:
+    made = flat_surface(GRID)
+    made.save(tmp_path / "flat.npz")
+    terms = Surface.load(tmp_path / "flat.npz").terms
+    assert terms is not None and made.terms is not None and terms.unpredicted
+    assert (terms.compute_sigma, terms.all_sigma) == (made.terms.compute_sigma, made.terms.all_sigma)

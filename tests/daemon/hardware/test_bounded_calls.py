@@ -96,7 +96,7 @@ def test_a_write_that_hangs_is_put_back_when_it_has_taken_effect_after_all(
     assert patient.store[f"{EMC}/mrq_rate_locked"] == "0"
 
 
-def test_a_slow_file_read_after_others_in_one_go_does_not_count_as_hanging() -> None:
+def test_a_slow_file_that_is_read_with_more_does_not_count_as_hanging() -> None:
     calls = BoundedCalls(1.0)
 
     def read(path: str) -> str:

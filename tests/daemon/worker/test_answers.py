@@ -188,3 +188,11 @@ def test_a_header_is_of_the_form_or_refused(data: bytes) -> None:
         return
     assert answer.error in ("", "input", "crash") and len(answer.message) <= 2000
     assert all(wall.isprintable() for wall in answer.confinement)
+
+
+def test_a_surface_that_says_it_is_no_prediction_is_refused() -> None:
+    info, figures = packing.packed_surface(surface())
+    about = to_builtins(info)
+    about["terms"]["unpredicted"] = True
+    with pytest.raises(DocumentError, match="expected a prediction"):
+        answers.unpacked_surface(about, figures, GRID, "sum")
