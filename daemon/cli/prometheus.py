@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +23,19 @@ Status = Mapping[str, Any]
 Labels = Mapping[str, str]
 
 
+Samples = Iterable[tuple[Labels, float | None]]
+
+_THOUSANDTHS = ("_ms", "_mw", "_mj")
+
+
 class Metric(NamedTuple):
     name: str
-    kind: str
     meaning: str
-    samples: Callable[[Status], Iterable[tuple[Labels, float | None]]]
+    samples: Callable[[Status], Samples]
+
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,133 +102,83 @@ def _labels(labels: Labels) -> str:
     return "{" + ",".join(f'{name}="{quoted(text)}"' for name, text in labels.items()) + "}" if labels else ""
 
 
-def _one(get: Callable[[Status], float | None]) -> Callable[[Status], list[tuple[Labels, float | None]]]:
-    return lambda status: [({}, get(status))]
+def _at(told: Any, path: Sequence[str], of: Callable[[Any], float] | None) -> float | None:
+    for name in path:
+        told = (told or {}).get(name)
+    value: float | None = told if of is None else float(of(told))
+    return value / 1e3 if value is not None and path and path[-1].endswith(_THOUSANDTHS) else value
 
 
-def _of_leases(get: Callable[[Mapping[str, Any]], float | None]) -> Callable[[Status], list[tuple[Labels, float | None]]]:
-    def samples(status: Status) -> list[tuple[Labels, float | None]]:
-        return [(_about(lease), get(lease)) for lease in status.get("leases", ())]
+def _one(*path: str, of: Callable[[Any], float] | None = None) -> Callable[[Status], Samples]:
+    return lambda status: [({}, _at(status, path, of))]
 
-    return samples
+
+def _of_leases(*path: str, of: Callable[[Any], float] | None = None) -> Callable[[Status], Samples]:
+    return lambda status: [(_about(lease), _at(lease, path, of)) for lease in status.get("leases", ())]
 
 
 def _about(lease: Mapping[str, Any]) -> Labels:
-    return {
-        "lease": lease["lease"],
-        "app": lease["app"],
-        "network": lease["network"] or "",
-        "target": lease["target"] or "configuration",
-    }
+    network, target = lease["network"] or "", lease["target"] or "configuration"
+    return {"lease": lease["lease"], "app": lease["app"], "network": network, "target": target}
 
 
-def _clocks(which: str) -> Callable[[Status], list[tuple[Labels, float | None]]]:
-    def samples(status: Status) -> list[tuple[Labels, float | None]]:
-        measured = None if status and is_old(status) else status.get("configuration")
-        applied = status.get("applied") or {}
-        found = measured if which == "measured" else applied.get("requested")
-        left = status.get("unmeasured", ()) if which == "measured" else applied.get("governed", ())
-        hz = {"cpu_khz": 1e3, "gpu_hz": 1.0, "emc_hz": 1.0}
-        return [({"clock": axis.split("_")[0]}, value * hz[axis]) for axis, value in (found or {}).items() if axis not in left]
-
-    return samples
+def _measured_clocks(status: Status) -> Samples:
+    return _clocks(None if status and is_old(status) else status.get("configuration"), status.get("unmeasured", ()))
 
 
-def _named(member: str, label: str, scale: float) -> Callable[[Status], list[tuple[Labels, float | None]]]:
-    return lambda status: [({label: name}, value / scale) for name, value in status.get(member, {}).items()]
+def _held_clocks(status: Status) -> Samples:
+    applied = status.get("applied") or {}
+    return _clocks(applied.get("requested"), applied.get("governed", ()))
+
+
+def _clocks(found: Mapping[str, int] | None, left: Collection[str]) -> Samples:
+    hz = {"cpu_khz": 1e3, "gpu_hz": 1.0, "emc_hz": 1.0}
+    return [({"clock": axis.split("_")[0]}, value * hz[axis]) for axis, value in (found or {}).items() if axis not in left]
+
+
+def _named(member: str, label: str) -> Callable[[Status], Samples]:
+    return lambda status: [({label: name}, value / 1e3) for name, value in status.get(member, {}).items()]
+
+
+def _over_current(status: Status) -> Samples:
+    return [({"event": one["event"]}, one["count"]) for one in status.get("over_current", ())]
 
 
 METRICS = (
-    Metric("jetdvfs_up", "gauge", "1 where the daemon answers.", _one(lambda status: float(bool(status)))),
-    Metric("jetdvfs_uptime_seconds", "gauge", "How long the daemon runs.", _one(lambda status: status.get("uptime_s"))),
-    Metric(
-        "jetdvfs_energy_joules_total",
-        "counter",
-        "Energy of each rail since the daemon began.",
-        _named("energy_mj", "rail", 1e3),
-    ),
-    Metric("jetdvfs_power_watts", "gauge", "Power of each rail.", _named("rails_mw", "rail", 1e3)),
-    Metric("jetdvfs_temperature_celsius", "gauge", "Temperature of each zone.", _named("temperatures_mc", "zone", 1e3)),
+    Metric("jetdvfs_up", "1 where the daemon answers.", _one(of=bool)),
+    Metric("jetdvfs_uptime_seconds", "How long the daemon runs.", _one("uptime_s")),
+    Metric("jetdvfs_energy_joules_total", "Energy of each rail since the daemon began.", _named("energy_mj", "rail")),
+    Metric("jetdvfs_power_watts", "Power of each rail.", _named("rails_mw", "rail")),
+    Metric("jetdvfs_temperature_celsius", "Temperature of each zone.", _named("temperatures_mc", "zone")),
     Metric(
         "jetdvfs_clock_hertz",
-        "gauge",
         "Each clock as measured, or the cap of a capped memory clock; absent if the board has not answered for two seconds.",
-        _clocks("measured"),
+        _measured_clocks,
     ),
-    Metric("jetdvfs_clock_age_seconds", "gauge", "Age of the measured clocks.", _one(lambda status: status.get("age_s"))),
-    Metric("jetdvfs_clock_held_hertz", "gauge", "Each clock as held, while anything is held.", _clocks("held")),
+    Metric("jetdvfs_clock_age_seconds", "Age of the measured clocks.", _one("age_s")),
+    Metric("jetdvfs_clock_held_hertz", "Each clock as held, while anything is held.", _held_clocks),
+    Metric("jetdvfs_clock_changes_total", "How often clocks were set otherwise for leases.", _one("changes", "count")),
+    Metric("jetdvfs_clock_changes_seconds_total", "How long that took in all.", _one("changes", "total_ms")),
+    Metric("jetdvfs_budget_watts", "Power limit from the battery or a temperature ceiling.", _one("budget", "limit_mw")),
+    Metric("jetdvfs_throttled", "1 while the kernel slows the board down.", _one("throttled", of=bool)),
+    Metric("jetdvfs_over_current_events_total", "Over-current events since boot.", _over_current),
+    Metric("jetdvfs_degraded", "How many reasons keep the daemon from all of its job.", _one("degraded", of=len)),
+    Metric("jetdvfs_leases", "How many leases are held.", _one("leases", of=len)),
+    Metric("jetdvfs_lease_held_seconds", "How long a lease is held.", _of_leases("held_s")),
     Metric(
-        "jetdvfs_clock_changes_total",
-        "counter",
-        "How often clocks were set otherwise for leases.",
-        _one(lambda s: s["changes"]["count"] if "changes" in s else None),
+        "jetdvfs_lease_energy_joules_total", "Energy of the board's energy rails since a lease began.", _of_leases("energy_mj")
     ),
-    Metric(
-        "jetdvfs_clock_changes_seconds_total",
-        "counter",
-        "How long that took in all.",
-        _one(lambda s: s["changes"]["total_ms"] / 1e3 if "changes" in s else None),
-    ),
-    Metric(
-        "jetdvfs_budget_watts",
-        "gauge",
-        "Power limit from the battery or a temperature ceiling.",
-        _one(lambda s: s["budget"]["limit_mw"] / 1e3 if s.get("budget") else None),
-    ),
-    Metric(
-        "jetdvfs_throttled",
-        "gauge",
-        "1 while the kernel slows the board down.",
-        _one(lambda s: float(bool(s.get("throttled")))),
-    ),
-    Metric(
-        "jetdvfs_over_current_events_total",
-        "counter",
-        "Over-current events since boot.",
-        lambda status: [({"event": one["event"]}, one["count"]) for one in status.get("over_current", ())],
-    ),
-    Metric(
-        "jetdvfs_degraded",
-        "gauge",
-        "How many reasons keep the daemon from all of its job.",
-        _one(lambda s: float(len(s.get("degraded", ())))),
-    ),
-    Metric("jetdvfs_leases", "gauge", "How many leases are held.", _one(lambda status: float(len(status.get("leases", ()))))),
-    Metric("jetdvfs_lease_held_seconds", "gauge", "How long a lease is held.", _of_leases(lambda lease: lease["held_s"])),
-    Metric(
-        "jetdvfs_lease_energy_joules_total",
-        "counter",
-        "Energy of the board's energy rails since a lease began.",
-        _of_leases(lambda lease: None if lease["energy_mj"] is None else lease["energy_mj"] / 1e3),
-    ),
-    Metric(
-        "jetdvfs_lease_frames_total",
-        "counter",
-        "Frames that a lease's application reported.",
-        _of_leases(lambda lease: lease["frames"]),
-    ),
+    Metric("jetdvfs_lease_frames_total", "Frames that a lease's application reported.", _of_leases("frames")),
     Metric(
         "jetdvfs_lease_late_frames_total",
-        "counter",
         "Those of them that took longer than target and frame rate allow.",
-        _of_leases(lambda lease: lease["late"]),
+        _of_leases("late"),
     ),
-    Metric(
-        "jetdvfs_lease_missed",
-        "gauge",
-        "1 while a lease's frames miss its target.",
-        _of_leases(lambda lease: float(lease["missed"] is not None)),
-    ),
+    Metric("jetdvfs_lease_missed", "1 while a lease's frames miss its target.", _of_leases("missed", of=bool)),
     Metric(
         "jetdvfs_lease_predicted_seconds",
-        "gauge",
         "Latency predicted at the clocks that a lease needs.",
-        _of_leases(lambda lease: lease["predicted"]["latency_ms"] / 1e3 if lease["predicted"] else None),
+        _of_leases("predicted", "latency_ms"),
     ),
-    Metric(
-        "jetdvfs_lease_observed_seconds",
-        "gauge",
-        "Median latency of a lease's last frames.",
-        _of_leases(lambda lease: lease["observed"]["p50_ms"] / 1e3 if lease["observed"] else None),
-    ),
+    Metric("jetdvfs_lease_observed_seconds", "Median latency of a lease's last frames.", _of_leases("observed", "p50_ms")),
 )
