@@ -87,9 +87,63 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(UsageError.exit_code, f"{self.prog}: {message}{stop} '{self.prog} --help' says more\n")
 
 
-def titled(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+def titled(parser: argparse._ActionsContainer, title: str) -> argparse._ArgumentGroup:
     found = (group for group in parser._action_groups if group.title == title)
     return next(found, None) or parser.add_argument_group(title)
+
+
+def option(name: str, *, group: str = "", **settings: Any) -> Callable[[argparse._ActionsContainer], None]:
+    def add(parser: argparse._ActionsContainer) -> None:
+        (titled(parser, group) if group else parser).add_argument(name, **settings)
+
+    return add
+
+
+add_json = option("--json", action="store_true", help="print JSON instead of text")
+add_accept_boundary = option(
+    "--accept-boundary",
+    group="model",
+    action="append",
+    default=[],
+    metavar="OPERATOR",
+    help="accept a list of kernels that ends early at this operator, such as aten::index; the answer then says so "
+    "(default: refuse it and name the operator)",
+)
+add_method = option(
+    "--method", group="prediction", choices=METHODS, help="timeline of host and GPU (default), or sum of kernel times"
+)
+add_temperature = option(
+    "--temperature",
+    group="prediction",
+    type=float,
+    metavar="C",
+    help="of the die, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
+)
+add_battery = option(
+    "--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in watt hours"
+)
+add_into = option("--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)")
+add_socket = option(
+    "--socket",
+    type=Path,
+    metavar="PATH",
+    help="socket of the daemon (default: $JETDVFS_SOCKET; /run/jetdvfs/jetdvfs.sock; of an ordinary user's daemon "
+    "jetdvfs.sock in $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID)",
+)
+add_state_dir = option(
+    "--state-dir",
+    type=Path,
+    metavar="DIR",
+    help="where surfaces and tables are kept (default: /var/lib/jetdvfs; ~/.local/state/jetdvfs for an ordinary user; "
+    "with --root a folder in it for that board)",
+)
+add_runtime_dir = option(
+    "--runtime-dir",
+    type=Path,
+    metavar="DIR",
+    help="where the baseline is kept until the next boot (default: /run/jetdvfs; $XDG_RUNTIME_DIR/jetdvfs or "
+    "/tmp/jetdvfs-UID for an ordinary user; with --root a folder in it for that board)",
+)
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
@@ -117,23 +171,6 @@ def _phase(name: str) -> Callable[[str], str]:
     return lambda text: f"{name}={read(text)}:int"
 
 
-def add_accept_boundary(parser: argparse.ArgumentParser) -> None:
-    titled(parser, "model").add_argument(
-        "--accept-boundary",
-        action="append",
-        default=[],
-        metavar="OPERATOR",
-        help="accept a list of kernels that ends early at this operator, such as aten::index; the answer then says so "
-        "(default: refuse it and name the operator)",
-    )
-
-
-def add_method(parser: argparse.ArgumentParser) -> None:
-    titled(parser, "prediction").add_argument(
-        "--method", choices=METHODS, help="timeline of host and GPU (default), or sum of kernel times"
-    )
-
-
 def add_execution(parser: argparse.ArgumentParser) -> None:
     group = titled(parser, "prediction")
     group.add_argument(
@@ -155,10 +192,8 @@ def add_config(parser: argparse.ArgumentParser, what: str, *, repeatable: bool =
         f"{what}: each clock in MHz, or CPU in kHz, GPU and EMC (memory) in Hz; max or min, for one clock (max,612,max) or all "
         "three; empty (,612,): left to its governor"
     )
-    if repeatable:
-        parser.add_argument("--config", action="append", default=[], metavar=CONFIGURATION_FORM, help=help_text)
-    else:
-        parser.add_argument("--config", metavar=CONFIGURATION_FORM, help=help_text)
+    repeated: dict[str, Any] = {"action": "append", "default": []} if repeatable else {}
+    parser.add_argument("--config", metavar=CONFIGURATION_FORM, help=help_text, **repeated)
 
 
 def requested_configuration(text: str, levels: Mapping[str, Sequence[int]] | None = None) -> FrequencyConfiguration:
@@ -168,15 +203,11 @@ def requested_configuration(text: str, levels: Mapping[str, Sequence[int]] | Non
         raise UsageError(f"--config: {error}") from error
 
 
-def add_target(parser: argparse.ArgumentParser, *, required: bool = False, several: str = "") -> None:
+def add_target(parser: argparse.ArgumentParser, *, several: str = "") -> None:
     group = parser.add_argument_group("targets", targets.listing())
     what = "requirement, in one of these forms"
-    if several:
-        group.add_argument(
-            "--target", dest="targets", action="append", default=[], required=required, help=f"{what}; {several}"
-        )
-    else:
-        group.add_argument("--target", required=required, help=what)
+    repeated: dict[str, Any] = {"dest": "targets", "action": "append", "default": []} if several else {}
+    group.add_argument("--target", help=f"{what}; {several}" if several else what, **repeated)
     group.add_argument("--fps", type=float, metavar="RATE", help="frames per second the application runs at")
     group.add_argument(
         "--confidence",
@@ -184,16 +215,6 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = False, sever
         metavar="P",
         help="share of frames that meet the target, such as 0.95 (at least 0.5, below 1)",
     )
-
-
-def add_battery(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in watt hours"
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -205,16 +226,6 @@ def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     )
     add_json(parser)
     return parser
-
-
-def add_socket(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--socket",
-        type=Path,
-        metavar="PATH",
-        help="socket of the daemon (default: $JETDVFS_SOCKET; /run/jetdvfs/jetdvfs.sock; of an ordinary user's daemon "
-        "jetdvfs.sock in $XDG_RUNTIME_DIR/jetdvfs or /tmp/jetdvfs-UID)",
-    )
 
 
 def board_socket(root: Path) -> Path:
@@ -231,33 +242,4 @@ def add_root(parser: argparse._ActionsContainer) -> None:
         default=os.environ.get("JETDVFS_ROOT") or "/",
         metavar="DIR",
         help="where the board's /sys and /proc are (default: $JETDVFS_ROOT, else /), for instance a simulated board's mount",
-    )
-
-
-def add_state_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="DIR",
-        help="where surfaces and tables are kept (default: /var/lib/jetdvfs; ~/.local/state/jetdvfs for an ordinary user; "
-        "with --root a folder in it for that board)",
-    )
-
-
-def add_runtime_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--runtime-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the baseline is kept until the next boot (default: /run/jetdvfs; $XDG_RUNTIME_DIR/jetdvfs or "
-        "/tmp/jetdvfs-UID for an ordinary user; with --root a folder in it for that board)",
-    )
-
-
-def add_temperature(parser: argparse.ArgumentParser) -> None:
-    titled(parser, "prediction").add_argument(
-        "--temperature",
-        type=float,
-        metavar="C",
-        help="of the die, in degrees Celsius: leakage grows with it (default: that of the profile's idle power)",
     )

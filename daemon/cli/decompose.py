@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", action="store_true", help="show the tensors between kernels, and the memory needed")
     common.add_measured_argument(parser)
     parser.add_argument("--profile", metavar="NAME|DIR", help="say which launches this profile has no model for")
-    common.add_output_arguments(parser, plot=True)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

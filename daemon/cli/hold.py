@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_execution(parser)
     arguments.add_config(parser, "this configuration instead of a model and target")
     group = arguments.titled(parser, "lease")
-    group.add_argument("--battery-wh", type=float, metavar="WH", help="with a target of hours: charge of the battery, in Wh")
+    arguments.add_battery(group)
     group.add_argument("--ceiling", type=float, metavar="C", help="highest temperature of any zone meanwhile, in Celsius")
     group.add_argument(
         "--trust-frames", action="store_true", help="accept reported frames that contradict the roofline or the prediction"

@@ -131,13 +131,19 @@ def add_optimized_argument(parser: argparse.ArgumentParser, *, default: bool) ->
     )
 
 
-def add_fused_argument(parser: argparse.ArgumentParser) -> None:
-    arguments.titled(parser, "model").add_argument(
-        "--fused",
-        action="store_true",
-        help="kernels as TorchScript's fusers leave them on CUDA: pointwise groups without in-place operators, and cuDNN's "
-        "convolutions if optimize_for_inference wrote them; assumed of a list that names no operators (default: off)",
-    )
+add_fused_argument = arguments.option(
+    "--fused",
+    group="model",
+    action="store_true",
+    help="kernels as TorchScript's fusers leave them on CUDA: pointwise groups without in-place operators, and cuDNN's "
+    "convolutions if optimize_for_inference wrote them; assumed of a list that names no operators (default: off)",
+)
+add_measured_argument = arguments.option(
+    "--measured",
+    type=arguments.named_file,
+    metavar="PROFILE.json",
+    help="of an engine: show the time of each layer that trtexec --exportProfile measured",
+)
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,19 +162,9 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_execution(parser)
 
 
-def add_output_arguments(parser: argparse.ArgumentParser, *, plot: bool = False) -> None:
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_json(parser)
-    if plot:
-        parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="also draw a picture (needs matplotlib)")
-
-
-def add_measured_argument(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--measured",
-        type=arguments.named_file,
-        metavar="PROFILE.json",
-        help="of an engine: show the time of each layer that trtexec --exportProfile measured",
-    )
+    parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="also draw a picture (needs matplotlib)")
 
 
 def read_network(args: argparse.Namespace) -> Network:

@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--deadline", type=float, metavar="MS", help="with --batches: how long a batch may take")
     modes.configure(parser)
-    common.add_output_arguments(parser, plot=True)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

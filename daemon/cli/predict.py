@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser, "also show this configuration; may be repeated", repeatable=True)
     parser.add_argument("--save", type=arguments.named_file, metavar="FILE.npz", help="write the whole surface")
     explain.configure(parser)
-    common.add_output_arguments(parser, plot=True)
+    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -42,9 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "check a profile, convert its models and install it by name\n\nexample: jetdvfs profile install ./my-profile"
     install = verb("install", text, _install)
     install.add_argument("source", type=Path, metavar="DIR")
-    install.add_argument(
-        "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
-    )
+    arguments.add_into(install)
     install.add_argument("--dry-run", action="store_true", help="check only; write nothing but converted models in the cache")
 
 

@@ -61,9 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     board.add_argument("--board", metavar="NAME", help="description of a board that does not name itself")
     profile.add_argument("--prior", metavar="NAME|DIR", help="the profile to adapt (default: the one of the closest board)")
     profile.add_argument("--name", help="the new profile's name (default: BOARD-adapted)")
-    profile.add_argument(
-        "--into", type=Path, metavar="DIR", help="folder of profiles (default: the user's, or the system's as root)"
-    )
+    arguments.add_into(profile)
     profile.add_argument("--record", type=Path, metavar="FILE", help="record to write or continue (default: BOARD-setup.npz)")
     runner.add_argument(
         "--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)"

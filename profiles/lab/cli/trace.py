@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_model_arguments(parser, optimized=False)
     common.add_profile_arguments(parser)
     arguments.add_config(parser, "the configuration to predict for (default: the top clocks)")
-    common.add_output_arguments(parser)
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
