@@ -63,7 +63,7 @@ from ..errors import UsageError
 from . import model_arguments as common
 from . import output
 from .model_arguments import measured_text, read_measured, read_model
-from .pictures import announce_picture
+from .pictures import announce_picture, draw_network
 
 _NO_PROFILE = "kinds without a cost model in any profile"
 
@@ -139,8 +139,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _draw(network: Network, args: argparse.Namespace) -> None:
-    from .pictures import draw_network
-
     if not network.launches:
         raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
     draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))

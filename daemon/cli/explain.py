@@ -9,7 +9,6 @@ whose step changes little can go down.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,15 +85,11 @@ def _whole(explanation: Explanation) -> str:
     host = f"the host works {explanation.host_ms:.2f} ms ({output.share(explanation.host_ms, latency)})"
     parts = (("idle", explanation.idle_mj), ("host", explanation.host_mj), ("kernels above idle", explanation.kernels_mj))
     return (
-        f"latency {latency:.2f} ms {_range(latency, at.latency_sigma)}: {gpu} and {waits}; meanwhile {host}\n"
-        f"energy {energy:.1f} mJ {_range(energy, at.energy_sigma)}: "
+        f"latency {latency:.2f} ms {output.spread(latency, at.latency_sigma)}: {gpu} and {waits}; meanwhile {host}\n"
+        f"energy {energy:.1f} mJ {output.spread(energy, at.energy_sigma)}: "
         f"{', '.join(f'{name} {part:.1f} mJ ({output.share(part, energy)})' for name, part in parts)}\n"
         f"bound by {', '.join(f'{name} {output.share(ms, latency)}' for name, ms in explanation.limits_ms.items())}"
     )
-
-
-def _range(value: float, sigma: float) -> str:
-    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
 def _kernels(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]) -> str:

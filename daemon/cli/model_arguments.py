@@ -34,10 +34,11 @@ from ...kernels.units import AXES, METHODS
 from .. import arguments
 from ..errors import InputError, UsageError
 from .output import SIMULATED, progress
-from .pictures import picture_file
+from .pictures import announce_picture, draw_surface, picture_file
 
 if TYPE_CHECKING:
     from ...profiles.bundle.bundle import Bundle
+    from ..planning.plan import Plan
 
 _MAX_JSON_BYTES = 64 << 20
 
@@ -231,8 +232,10 @@ def network_label(network: Network, args: argparse.Namespace) -> str:
     return printable(network.label) + (f" ({', '.join(views)})" if views else "")
 
 
-def picture_title(network: Network, bundle: Bundle, args: argparse.Namespace) -> str:
-    return f"{network_label(network, args)} on {bundle.manifest.described().title}"
+def draw(network: Network, bundle: Bundle, args: argparse.Namespace, surface: Surface, plan: Plan | None = None) -> None:
+    title = f"{network_label(network, args)} on {bundle.manifest.described().title}"
+    draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated, plan=plan)
+    announce_picture(args.plot)
 
 
 def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -69,6 +70,10 @@ def dimensions(shape: Sequence[int]) -> str:
 
 def share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "-"
+
+
+def spread(value: float, sigma: float) -> str:
+    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
 def age(status: Mapping[str, Any]) -> str:

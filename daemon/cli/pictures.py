@@ -75,13 +75,6 @@ def announce_picture(path: Path) -> None:
     print(printable(f"drawn in {path}"), file=sys.stderr)
 
 
-def interactive_axes(width: float, height: float) -> Axes:
-    with needing("pictures", "plot", InputError):
-        from matplotlib import pyplot
-    axes: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
-    return axes
-
-
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a picture in the format of its ending; raises InputError, and keeps an earlier file."""
     _check_kind(figure, Path(path))
@@ -228,22 +221,13 @@ _BAND = (0.05, 0.95)
 _FAR = 3  # a limit this many times above every prediction would only flatten the panel
 
 
-def draw_plan(surface: Surface, plan: Plan, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
-    goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
-    above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
-    _draw(surface, path, above, plan.configuration, plan)
-
-
-def draw_surface(surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool) -> None:
-    _draw(surface, path, heading(title, simulated), surface.grid.top, None)
-
-
 def draw_trade_off(surface: Surface, plan: Plan | None, axes: Axes | None, *, title: str, simulated: bool) -> Axes:
     """Draw the trade-off on the axes, or on new ones of ``matplotlib.pyplot``; return them."""
     if axes is None:
-        axes = interactive_axes(9, 6)
-    _trade_off(axes, _scene(surface, surface.grid.top if plan is None else plan.configuration, plan))
+        with needing("pictures", "plot", InputError):
+            from matplotlib import pyplot
+        axes = pyplot.subplots(figsize=(9, 6), layout="constrained")[1]
+    _trade_off(axes, _scene(surface, plan))
     axes.set_title(heading(title, simulated))
     axes.legend(fontsize=9)
     return axes
@@ -271,10 +255,15 @@ class _PictureContent(Struct, frozen=True, eq=False):
         return limits + ([("period", 1e3 / self.plan.fps)] if self.plan and self.plan.fps and figure == "latency_ms" else [])
 
 
-def _draw(
-    surface: Surface, path: str | os.PathLike[str], above: str, centre: FrequencyConfiguration, plan: Plan | None
+def draw_surface(
+    surface: Surface, path: str | os.PathLike[str], *, title: str, simulated: bool, plan: Plan | None = None
 ) -> None:
-    scene = _scene(surface, centre, plan)
+    above = heading(title, simulated)
+    if plan:
+        goal = f"target {plan.target}" + (f" at {plan.fps:g} frames/s" if plan.fps else "")
+        goal += f", confidence {plan.confidence:g}" if plan.confidence else ""
+        above = f"{heading(f'{title}: {goal}', simulated)}\n{literal(plan.saving)}"
+    scene = _scene(surface, plan)
     figure = new_figure(15.5, 8.2)
     panels = figure.add_gridspec(3, 3, width_ratios=(1, 1, 1.55), height_ratios=(1, 1, 0.13))
     figure.suptitle(above, fontsize=14, fontweight="bold")
@@ -292,8 +281,8 @@ def _draw(
     save(figure, path)
 
 
-def _scene(surface: Surface, centre: FrequencyConfiguration, plan: Plan | None) -> _PictureContent:
-    fps = plan.fps if plan else None
+def _scene(surface: Surface, plan: Plan | None) -> _PictureContent:
+    fps, centre = (plan.fps, plan.configuration) if plan else (None, surface.grid.top)
     low, high = (outlook(surface, fps, probability) for probability in _BAND)
     return _PictureContent(surface, outlook(surface, fps), low, high, centre, plan)
 

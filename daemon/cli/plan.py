@@ -45,7 +45,6 @@ from . import output
 from . import plan_batches as batches
 from . import plan_comparison as compare
 from . import plan_modes as modes
-from .pictures import announce_picture
 
 if TYPE_CHECKING:
     from ...kernels.network import Network
@@ -133,11 +132,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     proposal = _proposal(network, surface, target, bundle, args)
     rows = compare.compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
     if args.plot:
-        from .pictures import draw_plan
-
-        title = common.picture_title(network, bundle, args)
-        draw_plan(surface, chosen, args.plot, title=title, simulated=bundle.manifest.simulated)
-        announce_picture(args.plot)
+        common.draw(network, bundle, args, surface, chosen)
     if args.json:
         told = {"phase": phase, **_in_tokens(chosen.choice, phase)} if phase else {}
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
@@ -150,7 +145,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
     common.print_origin(network, bundle, args)
     print(f"\nset {chosen.configuration}\n")
-    print(_comparison(chosen))
+    print(_table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen))
     if phase:
         print(f"\n{', '.join(f'{name} {value:.4g}' for name, value in _in_tokens(chosen.choice, phase).items())}")
     print(f"\n{chosen.reason}\n{chosen.saving}\n")
@@ -185,10 +180,6 @@ def _in_tokens(choice: PlannedOption, phase: Phase) -> dict[str, float]:
     if phase == "prefill":
         return {"ttft_ms": choice.latency_ms, "mj_per_prompt": choice.energy_mj}
     return {"tokens_per_s": 1e3 / choice.latency_ms, "mj_per_token": choice.energy_mj}
-
-
-def _comparison(chosen: Plan) -> str:
-    return _table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen)
 
 
 def _table(rows: list[tuple[str, PlannedOption]], chosen: Plan) -> str:

@@ -19,20 +19,18 @@ boundary.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import asdict
 
-from ...kernels.grid import FrequencyConfiguration, governed
+from ...kernels.grid import governed
 from ...kernels.network import Network
 from ...kernels.surface import Prediction, Surface
 from .. import arguments
 from ..errors import UsageError
 from . import explain, output
 from . import model_arguments as common
-from .pictures import announce_picture
 
 _OF_TIME = 6
 
@@ -64,11 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         surface.save(args.save)
     if args.plot:
-        from .pictures import draw_surface
-
-        title = common.picture_title(network, bundle, args)
-        draw_surface(surface, args.plot, title=title, simulated=bundle.manifest.simulated)
-        announce_picture(args.plot)
+        common.draw(network, bundle, args, surface)
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
         return 0
@@ -108,13 +102,9 @@ def _table(rows: list[tuple[str, Prediction]], powered: bool) -> str:
 def _row(name: str, at: Prediction) -> tuple[str, ...]:
     return (
         name, *at.configuration.mhz_texts,
-        f"{at.latency_ms:.2f}", _range(at.latency_ms, at.latency_sigma),
-        f"{at.power_mw / 1e3:.2f}", f"{at.energy_mj:.1f}", _range(at.energy_mj, at.energy_sigma),
+        f"{at.latency_ms:.2f}", output.spread(at.latency_ms, at.latency_sigma),
+        f"{at.power_mw / 1e3:.2f}", f"{at.energy_mj:.1f}", output.spread(at.energy_mj, at.energy_sigma),
     )  # fmt: skip
-
-
-def _range(value: float, sigma: float) -> str:
-    return f"({value * math.exp(-sigma):.4g} to {value * math.exp(sigma):.4g})"
 
 
 def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Prediction]], powered: bool) -> dict[str, Any]:
@@ -125,14 +115,10 @@ def _to_json(network: Network, surface: Surface, rows: list[tuple[str, Predictio
         "guessed": [asdict(guess) for guess in surface.guessed],
         "unmodelled": [asdict(kind) for kind in surface.unmodelled],
         "points": [
-            {"name": name, **asdict(at), "configuration": _named(at.configuration), **dict.fromkeys(unknown)}
+            {"name": name, **asdict(at), "configuration": at.configuration._asdict(), **dict.fromkeys(unknown)}
             for name, at in rows
         ],
         "grid": surface.grid.to_json(),
         **{name: getattr(surface, name).tolist() for name in ("latency_ms", "power_mw", "energy_mj", "idle_mw")},
         **{name: None for name in unknown if name != "energy_sigma"},
     }
-
-
-def _named(configuration: FrequencyConfiguration) -> dict[str, int]:
-    return configuration._asdict()

@@ -32,7 +32,7 @@ from msgspec.structs import asdict
 from ....daemon import arguments
 from ....daemon.cli.children import START_S, Child, ChildError, spawn, when_it_answers
 from ....daemon.cli.output import print_json, table
-from ....daemon.cli.pictures import new_figure
+from ....daemon.cli.pictures import draw_surface, new_figure
 from ....daemon.errors import TargetNotAttainable, UsageError
 from ....daemon.hardware.files import Files
 from ....daemon.hardware.hardware import Hardware
@@ -444,8 +444,6 @@ def _listed(writes: Iterable[tuple[str, Iterable[Mapping[str, str]]]], restored:
 def _pictures(
     surfaces: Mapping[str, Surface], runs: Iterable[DemoRun], title: str, out: Path, say: Callable[[str], None]
 ) -> list[Path]:
-    from ....daemon.cli.pictures import draw_plan
-
     paths = []
     for item in runs:
         predicted = surfaces[item.network]
@@ -453,7 +451,8 @@ def _pictures(
             predicted = predicted.warmed(item.temperature_c)
         path = out / f"{item.network}-{'energy' if item.fps else 'latency'}.png"
         try:
-            draw_plan(predicted, applied_plan(predicted, item), path, title=f"{item.network} on {title}", simulated=True)
+            chosen = applied_plan(predicted, item)
+            draw_surface(predicted, path, title=f"{item.network} on {title}", simulated=True, plan=chosen)
             paths.append(path)
         except TargetNotAttainable as error:  # by the prediction before any frame was observed
             say(f"no picture of {item.network}, {ask_text(item.ask, item.fps)}: {error}")

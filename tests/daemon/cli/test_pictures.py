@@ -23,7 +23,7 @@ pytest.importorskip("matplotlib", reason="pictures need matplotlib, pip install 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from jetdvfs.daemon.cli.pictures import draw_plan, draw_surface
+from jetdvfs.daemon.cli.pictures import draw_surface
 
 SURFACE = surface(network(conv2d(), relu(1 << 18), matmul(300)), board(sigma=0.1, common=0.05))
 VERMILLION, BLUE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
@@ -60,7 +60,7 @@ def pixels_of(path: Path, colour: tuple[int, int, int]) -> int:
 )
 def test_a_plan_is_drawn_with_its_choice_and_the_top_clocks(target: str, options: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "plan.png"
-    draw_plan(SURFACE, plan(SURFACE, target, **options), path, title="handmade", simulated=True)
+    draw_surface(SURFACE, path, title="handmade", simulated=True, plan=plan(SURFACE, target, **options))
     assert imread(path).shape[1] >= 1500
     assert pixels_of(path, VERMILLION) > 300  # the stars
     assert pixels_of(path, BLUE) > 100  # the top clocks
@@ -68,7 +68,7 @@ def test_a_plan_is_drawn_with_its_choice_and_the_top_clocks(target: str, options
 
 def test_the_picture_says_what_it_shows_in_units(tmp_path: Path, drawn: list[Figure]) -> None:
     chosen = plan(SURFACE, "latency_ms=3", fps=20, confidence=0.9)
-    draw_plan(SURFACE, chosen, tmp_path / "plan.png", title="handmade on small", simulated=True)
+    draw_surface(SURFACE, tmp_path / "plan.png", title="handmade on small", simulated=True, plan=chosen)
     (figure,) = drawn
     heading = figure.get_suptitle()
     assert "handmade on small" in heading and "latency_ms=3 at 20 frames/s, confidence 0.9" in heading
