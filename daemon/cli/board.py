@@ -30,7 +30,7 @@ from ..hardware.hardware import Hardware
 from ..hardware.identity import described_boards
 from ..hardware.jetson_stats import connect
 from .modes import list_modes, switch_mode
-from .output import print_json
+from .output import answer
 
 _INTRO = """\
 # Boards
@@ -117,10 +117,7 @@ def run(args: argparse.Namespace) -> int:
         hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
         shown = observe(hardware, _module() if args.root == Path("/") else "")
         lines = list(_report(shown))
-    if args.json:
-        print_json(shown)
-    else:
-        print("\n".join(lines))
+    answer(args, shown, "\n".join(lines))
     return 0
 
 

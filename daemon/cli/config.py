@@ -32,7 +32,7 @@ from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..profile import find_profile
 from ..system.config_layers import Remark
-from .output import print_json
+from .output import answer, print_json
 
 _HEAD = """\
 # Configuration of jetdvfsd. Every member may be left out; each line below has a default. jetdvfsd.yaml(5) has an example.
@@ -121,10 +121,8 @@ def _init(args: argparse.Namespace) -> int:
                 file.write(text.encode())
         except OSError as error:
             raise InputError(f"{args.file}: cannot write the configuration ({error.strerror})") from error
-    if args.json:
-        print_json({"file": str(args.file), "written": not args.dry_run, "text": text})
-    else:
-        print(text if args.dry_run else f"written: {printable(str(args.file))}", end="" if args.dry_run else "\n")
+    said = text.rstrip("\n") if args.dry_run else f"written: {printable(str(args.file))}"
+    answer(args, {"file": str(args.file), "written": not args.dry_run, "text": text}, said)
     return 0
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -108,6 +109,13 @@ def power(rails_mw: Mapping[str, float], energy_rails: Sequence[str]) -> str:
 
 def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
+
+
+def answer(args: argparse.Namespace, data: Any, text: str) -> None:
+    if args.json:
+        print_json(data)
+    else:
+        print(text)
 
 
 @contextmanager

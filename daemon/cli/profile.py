@@ -22,7 +22,7 @@ from ...profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ...profiles.bundle.writing import check_bundle, install_bundle
 from ...profiles.errors import ProfilesError
 from .. import arguments
-from .output import print_json, table
+from .output import answer, print_json, table
 
 _NOT_SEEN = "other boards were not seen: errors are of networks and kernels held out on that board"
 _UNPOWERED = "none: power was not measured; this profile predicts times only"
@@ -82,26 +82,18 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _show(args: argparse.Namespace) -> int:
     path = resolve_bundle(args.profile)
     manifest = read_manifest(path)
-    if args.json:
-        print_json({"path": str(path), **manifest.to_json()})
-        return 0
-    print(describe(path, manifest))
+    answer(args, {"path": str(path), **manifest.to_json()}, describe(path, manifest))
     return 0
 
 
 def _install(args: argparse.Namespace) -> int:
     if args.dry_run:
         manifest = check_bundle(args.source)
-        if args.json:
-            print_json({"sound": str(args.source), "name": manifest.name, "board": manifest.board})
-        else:
-            print(f"{args.source}: a sound profile, {manifest.name!r} for board {manifest.board}")
+        told = {"sound": str(args.source), "name": manifest.name, "board": manifest.board}
+        answer(args, told, f"{args.source}: a sound profile, {manifest.name!r} for board {manifest.board}")
         return 0
     target = install_bundle(args.source, args.into)
-    if args.json:
-        print_json({"installed": str(target)})
-    else:
-        print(f"installed in {target}")
+    answer(args, {"installed": str(target)}, f"installed in {target}")
     return 0
 
 

@@ -58,29 +58,22 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--watch {args.watch:g}: expected 0.1 to 3600 seconds")
         if args.why:
             status = client.status()
-            told = {"slow": status["slow"]}
-            output.print_json(told) if args.json else print("\n".join(map(printable, why(status))))
+            output.answer(args, {"slow": status["slow"]}, "\n".join(map(printable, why(status))))
             return 0
         if args.watch is None:
-            _print(client.status(), as_json=args.json)
+            status = client.status()
+            output.answer(args, status, _text(status))
             return 0
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 status = client.status()
-                if args.json:
-                    print(json.dumps(status), flush=True)
-                else:
-                    _print(status, as_json=False)
-                    print(flush=True)
+                print(json.dumps(status) if args.json else f"{_text(status)}\n", flush=True)
                 time.sleep(args.watch)
     return 0
 
 
-def _print(status: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(status)
-    else:
-        print("\n".join(map(shown, _lines(status))))
+def _text(status: Mapping[str, Any]) -> str:
+    return "\n".join(map(shown, _lines(status)))
 
 
 def _learned(client: Client, args: argparse.Namespace) -> int:
@@ -95,10 +88,7 @@ def _learned(client: Client, args: argparse.Namespace) -> int:
     found = [one for one in known if name is None or (one["name"] or one["app"]) == name]
     if args.forget:
         dropped = client.forget(name)
-        if args.json:
-            output.print_json({"forgotten": dropped})
-        else:
-            print(f"forgotten: {dropped} program{'s' * (dropped != 1)}")
+        output.answer(args, {"forgotten": dropped}, f"forgotten: {counted(dropped, 'program')}")
     elif args.json:
         output.print_json({"programs": found})
     elif not found:
