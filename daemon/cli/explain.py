@@ -150,22 +150,14 @@ def _to_json(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]
         return {**asdict(prediction), "configuration": prediction.configuration._asdict()}
 
     return {
-        "method": explanation.method,
+        **asdict(explanation),
         "limit": explanation.limit,
         "limits_ms": explanation.limits_ms,
         "prediction": point(explanation.prediction),
-        "gpu_ms": explanation.gpu_ms,
-        "waited_ms": explanation.waited_ms,
-        "host_ms": explanation.host_ms,
-        "after_ms": explanation.after_ms,
-        "idle_mj": explanation.idle_mj,
-        "host_mj": explanation.host_mj,
-        "kernels_mj": explanation.kernels_mj,
         "kernels": [
             {
-                "kernel": part.kernel.to_json(), "launches": part.launches, "gpu_ms": part.gpu_ms, "waited_ms": part.waited_ms,
-                "energy_mj": part.energy_mj, "limit": part.limit, "roofline_share": part.roofline_share,
-                "modelled": part.modelled, "guessed": part.guessed,
+                **asdict(part),
+                "kernel": part.kernel.to_json(),
                 **({"measured_ms": measured[part.kernel.signature]} if measured else {}),
             }
             for part in explanation.kernels
@@ -176,4 +168,4 @@ def _to_json(explanation: Explanation, measured: Mapping[tuple[Any, ...], float]
             {"axis": step.axis, "direction": "up" if step.up else "down", "prediction": point(step.prediction)}
             for step in explanation.steps
         ],
-    }  # fmt: skip
+    }
