@@ -10,13 +10,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ...kernels.execution import Phase
 from ..errors import UsageError
+from ..qos import FrameReceiver
 
 EVERY_S = 1.0
 _WAITS_S = 2.0
@@ -54,10 +54,6 @@ KNOWN = (
         1e-3,
     ),
 )
-
-
-class LatencyReceiver(Protocol):
-    def report(self, latency_ms: float) -> None: ...
 
 
 class Pace:
@@ -115,9 +111,7 @@ def check_url(url: str | None) -> None:
 
 
 @contextmanager
-def reported(
-    url: str | None, phase: Phase | None, lease: LatencyReceiver, on_change: Callable[[str], object]
-) -> Iterator[None]:
+def reported(url: str | None, phase: Phase | None, lease: FrameReceiver, on_change: Callable[[str], object]) -> Iterator[None]:
     """Report the metrics of an address within the block; ``on_change`` is called at the first success and on failure."""
     if url is None:
         yield
@@ -132,7 +126,7 @@ def reported(
         ending.set()
 
 
-def _follow(url: str, pace: Pace, lease: LatencyReceiver, on_change: Callable[[str], object], ending: threading.Event) -> None:
+def _follow(url: str, pace: Pace, lease: FrameReceiver, on_change: Callable[[str], object], ending: threading.Event) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread, which waits for them
     said = ""
     while not ending.wait(EVERY_S):
