@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -39,22 +40,10 @@ if TYPE_CHECKING:
 
 TAKES_COMMAND = True
 _LOOK_S = 1.0
+_tell = partial(output.tell, "hold")
 _MUCH_GUESSED = 0.1  # as the planner has it, which would load NumPy here
-_OF_A_TARGET = {
-    "--fps": "fps",
-    "--confidence": "confidence",
-    "--battery-wh": "battery_wh",
-    "--trust-frames": "trust_frames",
-    "--no-standby": "no_standby",
-}
-_OF_A_MODEL = {
-    "--input": "inputs",
-    "--accept-boundary": "accept_boundary",
-    "--method": "method",
-    "--execution": "execution",
-    "--host-ms": "host_ms",
-    "--copied-bytes": "copied_bytes",
-}
+_OF_A_TARGET = ("--fps", "--confidence", "--battery-wh", "--trust-frames", "--no-standby")
+_OF_A_MODEL = ("--input", "--accept-boundary", "--method", "--execution", "--host-ms", "--copied-bytes")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -101,8 +90,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expected either --target, with a MODEL or without, or --config")
     if model is not None and args.target is None:
         raise UsageError("a MODEL needs --target")
-    options = {**(_OF_A_TARGET if args.target is None else {}), **(_OF_A_MODEL if model is None else {})}
-    if useless := [option for option, name in options.items() if vars(args)[name] not in (None, [], False)]:
+    options = (*(_OF_A_TARGET if args.target is None else ()), *(_OF_A_MODEL if model is None else ()))
+    given = {**vars(args), "input": args.inputs}
+    if useless := [option for option in options if given[option[2:].replace("-", "_")] not in (None, [], False)]:
         raise UsageError(
             f"{', '.join(useless)} need{'s' * (len(useless) == 1)} {'--target' if args.target is None else 'a MODEL'}"
         )
@@ -125,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         execution=args.execution,
         beside=arguments.stated_overhead(args) or None,
         reason=args.reason,
-        app=_app(command),
+        app=Path(command[0]).name if command else "jetdvfs hold",
         ceiling_c=args.ceiling,
         battery_wh=args.battery_wh,
         trust_frames=args.trust_frames,
@@ -180,14 +170,6 @@ def _listed(model: str) -> Sequence[TensorSpec]:
         return read_model(path, ()).inputs
     refuse_other_kinds(path)
     return ()
-
-
-def _app(command: Sequence[str]) -> str:
-    return Path(command[0]).name if command else "jetdvfs hold"
-
-
-def _tell(text: str) -> None:
-    print(f"jetdvfs hold: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: HoldRequest) -> int:
@@ -247,14 +229,8 @@ def simulated(plan: Mapping[str, Any]) -> str:
 def _show(lease: PersistentLease, args: argparse.Namespace, stream: TextIO) -> None:
     applied: Mapping[str, Any] = lease.applied or {}
     if args.json:
-        answer = {
-            "lease": lease.id,
-            "plan": lease.plan,
-            "applied": applied,
-            "unkept": lease.unkept,
-            "corrected": lease.corrected,
-        }
-        print(json.dumps(answer), file=stream, flush=True)
+        answer = {"lease": lease.id, "plan": lease.plan, "applied": applied}
+        print(json.dumps({**answer, "unkept": lease.unkept, "corrected": lease.corrected}), file=stream, flush=True)
         return
     clocks = output.short_clocks(applied["requested" if applied["verified"] else "effective"], applied.get("governed", ()))
     if lease.plan is not None:

@@ -22,10 +22,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...kernels.text import printable
 from ...profiles.timing import SystemClock
 from .. import arguments
 from ..errors import UsageError
@@ -35,10 +35,11 @@ from ..hardware.sensors.energy import PowerTrace
 from ..hardware.sensors.sensors import Sensors
 from ..wire.reporter import COUNTED
 from .children import ENDING, refused, run_command
-from .output import table
+from .output import table, tell
 
 TAKES_COMMAND = True
 _EVERY_S = 0.1
+_tell = partial(tell, "measure")
 _LEAST_READINGS, _SHORTEST_S = 2, 0.2
 _TOO_SHORT = "energy: too short to tell ({elapsed_s:.3f} s, {readings} readings of the rails meanwhile)"
 
@@ -75,10 +76,6 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps({**figures, "exit_code": code}) if args.json else "\n".join(_lines(figures))
     print(text, file=sys.stderr, flush=True)
     return code
-
-
-def _tell(text: str) -> None:
-    print(f"jetdvfs measure: {printable(text)}", file=sys.stderr, flush=True)
 
 
 class _RailReader:

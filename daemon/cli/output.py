@@ -111,6 +111,10 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
 
 
+def tell(verb: str, text: str) -> None:
+    print(f"jetdvfs {verb}: {printable(text)}", file=sys.stderr, flush=True)
+
+
 def answer(args: argparse.Namespace, data: Any, text: str) -> None:
     if args.json:
         print_json(data)

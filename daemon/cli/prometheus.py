@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...kernels.stored_files import replacing
 from ..errors import NoDaemon, UsageError
 from ..wire.client import Client
-from .output import is_old
+from .output import is_old, tell
 
 Status = Mapping[str, Any]
 Labels = Mapping[str, str]
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         code = 0
     except NoDaemon as error:
         code = error.exit_code
-        print(f"jetdvfs status: {error}", file=sys.stderr)
+        tell("status", str(error))
     text = json.dumps(_samples_by_name(status)) + "\n" if args.json else exposition(status)
     if args.textfile is None:
         sys.stdout.write(text)

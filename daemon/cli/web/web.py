@@ -14,11 +14,11 @@ import contextlib
 import ipaddress
 import json
 import signal
-import sys
 
 from ... import arguments
 from ...errors import NoDaemon, UsageError
 from ...wire.client import Client
+from ..output import tell
 from .server import PageServer
 from .status_follower import StatusFollower
 
@@ -47,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         Client(args.socket).close()
     except NoDaemon as error:
-        _tell(f"{error}; waiting for it")
+        tell("web", f"{error}; waiting for it")
     follower = StatusFollower(args.socket)
     try:
         server = PageServer(str(address), args.port, follower)
     except OSError as error:
         raise UsageError(f"{address} port {args.port}: {error.strerror}; --port 0 takes one that is free") from error
     if not address.is_loopback:
-        _tell(f"{address} can be reached from other machines, which then see the status")
+        tell("web", f"{address} can be reached from other machines, which then see the status")
     with server:
         signal.signal(signal.SIGTERM, _end)
         with contextlib.suppress(KeyboardInterrupt):
@@ -67,7 +67,3 @@ def run(args: argparse.Namespace) -> int:
 
 def _end(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def _tell(text: str) -> None:
-    print(f"jetdvfs web: {text}", file=sys.stderr, flush=True)
