@@ -165,7 +165,7 @@ def read_config(path: Path | None) -> ConfigReading:
     problems, warnings = list(stack.problems), list(stack.warnings)
     for layer in stack.layers:
         raw = _filled(layer.raw)
-        problems += (layer.remark(mistake) for mistake in mistakes(raw, Members))
+        problems += (layer.remark_at(mistake.at, str(mistake)) for mistake in mistakes(raw, Members))
         for at, known in unknown_members(raw, Members):
             problems.append(layer.remark_at(at, f"{dotted(at)}: unknown member{_suggested(at, known)}"))
         problems += (layer.remark_at(at, text) for at, text in _implausible(raw))

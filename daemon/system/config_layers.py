@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from ...profiles.documents import DocumentError, Place, dotted, line_of, load_yaml, repeated_members
+from ...profiles.documents import DocumentError, Place, dotted, laid_over, line_of, load_yaml, repeated_members
 
 _MOST_BYTES = 1 << 20
 
@@ -34,31 +34,28 @@ class ConfigLayer(Struct, frozen=True):
     def remark_at(self, at: Place, text: str) -> Remark:
         return Remark(self.path, line_of(self.text, at) if at else None, text)
 
-    def remark(self, mistake: DocumentError) -> Remark:
-        return self.remark_at(mistake.at, str(mistake))
+    def names(self, at: Place) -> bool:
+        inner = self.raw
+        for key in at:
+            if not isinstance(inner, Mapping) or key not in inner:
+                return False
+            inner = inner[key]
+        return self.raw is not None
 
 
-class ConfigLayers(Struct, frozen=True, dict=True):
+class ConfigLayers(Struct, frozen=True):
     path: Path
     layers: tuple[ConfigLayer, ...] = ()
     problems: tuple[Remark, ...] = ()
     warnings: tuple[Remark, ...] = ()
 
     @property
-    def merged(self) -> Any:
-        return self._together[0]
+    def merged(self) -> dict[str, Any]:
+        return reduce(laid_over, (layer.raw for layer in self.layers if isinstance(layer.raw, Mapping)), {})
 
     def origin(self, at: Place) -> ConfigLayer | None:
-        origins = self._together[1]
-        return next((origins[at[:end]] for end in range(len(at), -1, -1) if at[:end] in origins), None)
-
-    @cached_property
-    def _together(self) -> tuple[Any, Mapping[Place, ConfigLayer]]:
-        together, origins = None, dict[Place, ConfigLayer]()
-        for layer in self.layers:
-            if layer.raw is not None:
-                together = _over(together, layer.raw, (), layer, origins)
-        return together, origins
+        places = (at[:end] for end in range(len(at), -1, -1))
+        return next((layer for place in places for layer in reversed(self.layers) if layer.names(place)), None)
 
     def remark_at(self, at: Place, text: str) -> Remark:
         origin = self.origin(at)
@@ -112,13 +109,3 @@ def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
         return
     except OSError as error:
         problems.append(Remark(folder, None, error.strerror or str(error)))
-
-
-def _over(lower: Any, upper: Any, at: Place, layer: ConfigLayer, origins: dict[Place, ConfigLayer]) -> Any:
-    origins[at] = layer
-    if not isinstance(upper, Mapping):
-        return upper
-    together = dict(lower) if isinstance(lower, Mapping) else {}
-    for name, value in upper.items():
-        together[name] = _over(together.get(name), value, (*at, name), layer, origins)
-    return together
