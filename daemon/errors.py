@@ -29,8 +29,6 @@ class LeaseEnded(UsageError):
 class InputError(DaemonError):
     """An unusable input: a model, a profile, a descriptor."""
 
-    exit_code = 3
-
 
 class TargetNotAttainable(DaemonError):
     """No permitted frequency configuration meets the target."""
@@ -64,8 +62,6 @@ class LimitReached(TransientError):
 
 class WorkerFailed(TransientError):
     """A child that converts or sweeps a profile's models failed."""
-
-    exit_code = 3
 
 
 class NotPermitted(DaemonError):
