@@ -281,11 +281,11 @@ class Api:
 
     async def _log(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))
-        return {"entries": [entry.to_json() for entry in entries]}
+        return {"entries": [asdict(entry) for entry in entries]}
 
     async def _watch(self, parameters: _Parameters) -> AsyncIterator[dict[str, Any]]:
         async for entry in self._context.record.follow(parameters.get("lease"), parameters.get("after")):
-            yield {"entry": entry.to_json()}
+            yield {"entry": asdict(entry)}
 
     def _lease(self, session: Session, parameters: _Parameters) -> Lease:
         snapshot = self._context.board.snapshot

@@ -22,8 +22,8 @@ from typing import Any
 from ...kernels.text import printable
 from .. import arguments
 from ..errors import NoDaemon, UsageError
-from ..system.decision_log import ENTRIES_KEPT, KINDS
-from ..system.journal import IDENTIFIER
+from ..system.decision_log import ENTRIES_KEPT
+from ..system.journal import IDENTIFIER, KINDS
 from ..wire.client import Client
 
 

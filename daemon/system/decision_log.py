@@ -7,46 +7,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from ...kernels.text import printable
-from .journal import (
-    AT_SPEED,
-    BUDGET,
-    CLOCKS_SET,
-    FRAMES_DOUBTED,
-    FRAMES_MISSING,
-    GIVEN_BACK,
-    LEASE_BEGUN,
-    LEASE_ENDED,
-    PLANNED_AGAIN,
-    SLOWED,
-    TARGET_KEPT,
-    TARGET_MISSED,
-    TROUBLE,
-    WOKEN,
-    user_of,
-)
+from .journal import KINDS, user_of
 
-KINDS = {
-    LEASE_BEGUN: "lease_begun",
-    LEASE_ENDED: "lease_ended",
-    CLOCKS_SET: "clocks_set",
-    GIVEN_BACK: "given_back",
-    TARGET_MISSED: "target_missed",
-    TARGET_KEPT: "target_kept",
-    PLANNED_AGAIN: "planned_again",
-    SLOWED: "slowed",
-    AT_SPEED: "at_speed",
-    BUDGET: "budget",
-    FRAMES_DOUBTED: "frames_doubted",
-    FRAMES_MISSING: "frames_missing",
-    WOKEN: "woken",
-    TROUBLE: "trouble",
-}
 ENTRIES_KEPT = 512
 _CHARACTERS = 1000
 _SYSTEM = 0  # root, and the daemon itself
@@ -63,9 +29,6 @@ class DecisionEntry(Struct, frozen=True):
     app: str | None
     configuration: str | None
     reason: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class DecisionLog(logging.Handler):

@@ -8,6 +8,7 @@ With systemd-python, and stderr connected to the journal, each record is an entr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -144,6 +145,23 @@ FRAMES_DOUBTED = "d1b8c40e7f3a4c6f9a52e8660b7d9c13"
 FRAMES_MISSING = "5e90a7c2d84b4f3b8c1e6fa02793d4b8"
 TROUBLE = "be84a92fc4594510b8a67271dd9c973e"
 
+KINDS = {
+    LEASE_BEGUN: "lease_begun",
+    LEASE_ENDED: "lease_ended",
+    CLOCKS_SET: "clocks_set",
+    GIVEN_BACK: "given_back",
+    TARGET_MISSED: "target_missed",
+    TARGET_KEPT: "target_kept",
+    PLANNED_AGAIN: "planned_again",
+    SLOWED: "slowed",
+    AT_SPEED: "at_speed",
+    BUDGET: "budget",
+    FRAMES_DOUBTED: "frames_doubted",
+    FRAMES_MISSING: "frames_missing",
+    WOKEN: "woken",
+    TROUBLE: "trouble",
+}
+
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
@@ -153,11 +171,13 @@ def fields(kind: str, **values: object) -> dict[str, str]:
 
 
 def log_handler(stderr: TextIO, environment: Mapping[str, str] = os.environ) -> logging.Handler:
-    open_journal = _journal_handler() if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")) else None
-    if open_journal is not None:
-        handler: logging.Handler = open_journal(SYSLOG_IDENTIFIER=IDENTIFIER)
-        handler.setFormatter(_Printable("%(message)s"))
-        return handler
+    if _is_journal(stderr, environment.get("JOURNAL_STREAM", "")):
+        with contextlib.suppress(ImportError):
+            from systemd.journal import JournalHandler
+
+            journal: logging.Handler = JournalHandler(SYSLOG_IDENTIFIER=IDENTIFIER)
+            journal.setFormatter(_Printable("%(message)s"))
+            return journal
     handler = logging.StreamHandler(stderr)
     managed = environment.get("JOURNAL_STREAM") or environment.get("NOTIFY_SOCKET")
     handler.setFormatter(_WithPriority("%(message)s") if managed else _Printable("%(message)s"))
@@ -186,12 +206,3 @@ def _is_journal(stderr: TextIO, stream: str) -> bool:
         return False
     there = os.fstat(stderr.fileno())
     return stream == f"{there.st_dev}:{there.st_ino}"
-
-
-def _journal_handler() -> Callable[..., Any] | None:
-    try:
-        from systemd.journal import JournalHandler
-    except ImportError:
-        return None
-    handler: Callable[..., Any] = JournalHandler
-    return handler

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from jetdvfs.daemon.cli.prometheus import METRICS
-from jetdvfs.daemon.system.decision_log import KINDS
+from jetdvfs.daemon.system.journal import KINDS
 from jetdvfs.tests.support.paths import DOCS
 
 PAGE = (DOCS / "operate.md").read_text(encoding="utf-8")
