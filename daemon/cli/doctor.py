@@ -17,6 +17,7 @@ import platform
 import pwd
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -59,26 +60,16 @@ class Finding(NamedTuple):
     """One line of ``jetdvfs doctor``; ``verdict`` is ``note`` for a limited function, ``unknown`` for an unseen one."""
 
     check: str
-    verdict: Verdict
     said: str
     remedy: str = ""
     exit_code: int = 5
+    verdict: Verdict = "ok"
 
 
-def ok(check: str, text: str) -> Finding:
-    return Finding(check, "ok", text)
-
-
-def note(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding(check, "note", text, remedy)
-
-
-def unknown(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding(check, "unknown", text, remedy)
-
-
-def wrong(check: str, text: str, remedy: str = "", exit_code: int = 5) -> Finding:
-    return Finding(check, "wrong", text, remedy, exit_code)
+ok = Finding
+note = partial(Finding, verdict="note")
+unknown = partial(Finding, verdict="unknown")
+wrong = partial(Finding, verdict="wrong")
 
 
 def is_root() -> bool:
