@@ -87,9 +87,9 @@ class ServerLimits(Struct, frozen=True):
 class Server:
     def __init__(self, version: str, stragglers: ChildReaper | None = None) -> None:
         self._version = version
-        self._disposal = Disposal(stragglers or ChildReaper())
-        self._turns = FairTurns()
-        self._refusals = RefusalLog()
+        self.disposal = Disposal(stragglers or ChildReaper())
+        self.turns = FairTurns()
+        self.refusals = RefusalLog()
         self._doors: list[Listener] = []
 
     def listen(
@@ -108,39 +108,32 @@ class Server:
             inherited: another process listens afterwards; waiting clients are left to it.
         """
         answers = MessageAnswers(service, self._version)
-        door = Listener(
-            listener, answers, limits or ServerLimits(), only_uids, inherited, self._disposal, self._turns, self._refusals
-        )
-        self._doors.append(door)
+        self._doors.append(Listener(self, listener, answers, limits or ServerLimits(), only_uids, inherited))
 
     async def close(self) -> None:
         for door in self._doors:
             door.close()
         await asyncio.sleep(0)
-        self._disposal.end()
+        self.disposal.end()
 
 
 class Listener:
     def __init__(
         self,
+        server: Server,
         listener: socket.socket,
         answers: MessageAnswers,
         limits: ServerLimits,
         only_uids: frozenset[int] | None,
         inherited: bool,
-        disposal: Disposal,
-        turns: FairTurns,
-        refusals: RefusalLog,
     ) -> None:
-        self.disposal = disposal
-        self.turns = turns
+        self.disposal, self.turns, self._refusals = server.disposal, server.turns, server.refusals
         self.message_s, self.reply_s = limits.message_s, limits.reply_s
         self._listener = listener
         self._answers = answers
         self._limits = limits
         self._only_uids = only_uids
         self._inherited = inherited
-        self._refusals = refusals
         self._connections: set[Connection] = set()
         self._by_uid: Counter[int] = Counter()
         self._loop = asyncio.get_running_loop()
