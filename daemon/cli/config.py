@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import grp
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -32,7 +32,7 @@ from ..hardware.files import LONGEST_S, Files
 from ..hardware.hardware import Hardware
 from ..profile import find_profile
 from ..system.config_layers import Remark
-from .output import answer, print_json
+from .output import answer
 
 _HEAD = """\
 # Configuration of jetdvfsd. Every member may be left out; each line below has a default. jetdvfsd.yaml(5) has an example.
@@ -154,8 +154,11 @@ def beyond_the_text(reading: ConfigReading, board: str | None) -> Iterator[Remar
             read_manifest(resolve_bundle(members.profile))
         except (DaemonError, ProfilesError) as error:
             yield _at(reading, "profile", str(error))
-    if members.socket_group is not None and not _exists(grp.getgrnam, members.socket_group):
-        yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
+    if members.socket_group is not None:
+        try:
+            grp.getgrnam(members.socket_group)
+        except KeyError:
+            yield _at(reading, "socket_group", f"there is no group {members.socket_group!r}")
 
 
 def _limits_that_nothing_fits(reading: ConfigReading, board: str | None) -> Iterator[Remark]:
@@ -169,21 +172,11 @@ def _limits_that_nothing_fits(reading: ConfigReading, board: str | None) -> Iter
 
 
 def _check(args: argparse.Namespace, reading: ConfigReading, problems: list[Remark], warnings: list[Remark]) -> int:
-    if args.json:
-        print_json(
-            {
-                "files": [str(layer.path) for layer in reading.stack.layers],
-                "problems": [_remark_json(remark) for remark in problems],
-                "warnings": [_remark_json(remark) for remark in warnings],
-            }
-        )
-    else:
-        for remark in problems:
-            print(printable(str(remark)))
-        for remark in warnings:
-            print(printable(f"warning: {remark}"))
-        if not problems:
-            print(f"sound: {', '.join(str(layer.path) for layer in reading.stack.layers) or 'no file, all defaults'}")
+    files = [str(layer.path) for layer in reading.stack.layers]
+    lines = [*map(str, problems), *(f"warning: {remark}" for remark in warnings)]
+    lines += [] if problems else [f"sound: {', '.join(files) or 'no file, all defaults'}"]
+    told = {"files": files, "problems": [*map(_remark_json, problems)], "warnings": [*map(_remark_json, warnings)]}
+    answer(args, told, "\n".join(map(printable, lines)))
     return UsageError.exit_code if problems else 0
 
 
@@ -191,13 +184,11 @@ def _show(args: argparse.Namespace, reading: ConfigReading, problems: list[Remar
     if reading.members is None:
         raise UsageError(f"configuration {problems[0]}; jetdvfs config check lists everything")
     shown = members_shown(reading)
-    if args.json:
-        print_json(shown)
-        return 0
-    width = max(map(len, shown))
+    width, lines = max(map(len, shown)), []
     for name, one in shown.items():
         origin = "default" if one["file"] is None else f"{one['file']}, line {one['line']}"
-        print(printable(f"{name:{width}}  {_text(one['value']):24}  {origin}"))
+        lines.append(printable(f"{name:{width}}  {_text(one['value']):24}  {origin}"))
+    answer(args, shown, "\n".join(lines))
     return 0
 
 
@@ -233,15 +224,7 @@ def _text(value: Any) -> str:
 
 
 def _at(reading: ConfigReading, member: str, text: str) -> Remark:
-    return reading.stack.remark_at(tuple(member.split(".")), f"{member}: {text}")
-
-
-def _exists(find: Callable[[str], object], name: str) -> bool:
-    try:
-        find(name)
-    except KeyError:
-        return False
-    return True
+    return reading.stack.remark_at((member,), f"{member}: {text}")
 
 
 def _remark_json(remark: Remark) -> dict[str, Any]:
