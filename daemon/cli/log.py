@@ -16,7 +16,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...kernels.text import printable
@@ -39,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
-        _print(_of_journal(args) if args.journal else _daemon(args), as_json=args.json)
+        for entry in _of_journal(args) if args.journal else _daemon(args):
+            print(json.dumps(entry) if args.json else line(entry), flush=True)
     return 0
 
 
@@ -98,11 +99,6 @@ def _entry(number: int, line: str) -> Mapping[str, Any] | None:
         return None
     about = {name: found.get(f"JETDVFS_{name.upper()}") for name in ("lease", "app", "configuration", "reason")}
     return {"number": number, "time_s": time_s, "kind": kind, "message": message, **about}
-
-
-def _print(entries: Iterable[Mapping[str, Any]], *, as_json: bool) -> None:
-    for entry in entries:
-        print(json.dumps(entry) if as_json else line(entry), flush=True)
 
 
 def line(entry: Mapping[str, Any]) -> str:
