@@ -187,22 +187,19 @@ def _summary(
         calls = [call for call in network.launches if call.kind == kind]
         own_flops, own_bytes = sum(call.flops for call in calls), sum(call.bytes for call in calls)
         largest = max(calls, key=lambda call: call.bytes)
+        measured_ms = [own for own, call in zip(ms, network.launches, strict=False) if call.kind == kind]
         rows.append(
             [
                 kind, str(count), str(len({call.signature for call in calls})),
                 output.amount(own_flops, "FLOP"), output.share(own_flops, flops),
                 output.amount(own_bytes, "B"), output.share(own_bytes, moved), _shapes(largest, most=3),
                 *([_model_name(calls, model_for)] if by_profile else []),
-                *([f"{_sum_ms(network, ms, kind):.4f}"] if ms else []),
+                *([f"{sum(measured_ms):.4f}"] if ms else []),
             ]
         )  # fmt: skip
     headers = ["kind", "launches", "distinct", "FLOPs", "", "bytes", "", "the one that moves most"]
     headers += (["model"] if by_profile else []) + (["measured ms"] if ms else [])
     return output.table(headers, rows, right=range(1, 7))
-
-
-def _sum_ms(network: Network, ms: Sequence[float], kind: str) -> float:
-    return sum(own for own, call in zip(ms, network.launches, strict=True) if call.kind == kind)
 
 
 def _model_name(calls: list[KernelInvocation], model_for: Callable[[KernelInvocation], object]) -> str:
