@@ -55,18 +55,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(explanation, measured)})
         return 0
-    print(
-        f"{common.network_label(network, args)} on {bundle.manifest.board}, profile {bundle.manifest.name}, at {configuration}"
-    )
-    common.print_origin(network, bundle, args)
+    common.print_heading(network, bundle, args, f", at {configuration}")
     print(f"\n{_whole(explanation)}\n\n{_kernels(explanation, measured)}")
     if times:
         print(f"\n{measured_text(times)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")
     print(f"\none step of a clock would change:\n{_steps(explanation)}")
-    for note in common.model_notes(network, bundle.cost, explanation.guessed):
-        print(note)
+    common.print_notes(network, bundle.cost, explanation.guessed)
     return 0
 
 

@@ -238,7 +238,8 @@ def draw(network: Network, bundle: Bundle, args: argparse.Namespace, surface: Su
     announce_picture(args.plot)
 
 
-def print_origin(network: Network, bundle: Bundle, args: argparse.Namespace) -> None:
+def print_heading(network: Network, bundle: Bundle, args: argparse.Namespace, rest: str, inputs: str = "") -> None:
+    print(f"{network_label(network, args)}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}{rest}")
     if network.boundary:
         print(printable(f"a part of the network: {network.boundary.note}"))
     way = check_execution(args.execution, network)
@@ -260,7 +261,12 @@ def _temperature_c(bundle: Bundle, args: argparse.Namespace) -> float | None:
     return bundle.manifest.temperature_c if args.temperature is None else float(args.temperature)
 
 
-def model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
+def print_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> None:
+    for note in _model_notes(network, cost, guessed):
+        print(note)
+
+
+def _model_notes(network: Network, cost: BoardCost, guessed: Sequence[Guess]) -> Iterator[str]:
     if network.unread:
         yield printable(network.unread)
     modelled = [guess for guess in guessed if guess.why != NO_MODEL]

@@ -138,12 +138,10 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
         about, mode = common.about(network, bundle, args), proposal and proposal.to_json()
         comparison = {"compare": [one.to_json() for one in rows]} if args.compare else {}
         return {**about, "method": surface.method, **told, **chosen.to_json(), "proposal": mode, **comparison}
-    name = common.network_label(network, args)
     inputs = f" ({network.inputs[0].name} of {network.inputs[0].value[0]})" if phase and network.inputs[0].value else ""
     if chosen.caution:
         print(printable(chosen.caution))
-    print(f"{name}{inputs} on {bundle.manifest.board}, profile {bundle.manifest.name}, target {target}")
-    common.print_origin(network, bundle, args)
+    common.print_heading(network, bundle, args, f", target {target}", inputs)
     print(f"\nset {chosen.configuration}\n")
     print(_table([("chosen", chosen.choice), ("top clocks", chosen.top)], chosen))
     if phase:
@@ -160,8 +158,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     print(_table([("", option) for option in chosen.thinned_front(_FRONT_ROWS)], chosen))
     if proposal is not None:
         print(f"\nas the board boots: {printable(proposal.note)}")
-    for note in common.model_notes(network, bundle.cost, chosen.caveats.guessed):
-        print(note)
+    common.print_notes(network, bundle.cost, chosen.caveats.guessed)
     return {}
 
 

@@ -85,16 +85,14 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({**common.about(network, bundle, args), **answer})
         return 0
     asked = [*map(str, targets), *([f"{args.fps:g} frames per second"] if args.fps else [])]
-    print(f"{common.network_label(network, args)} on {board.name}, profile {bundle.manifest.name}: {' and '.join(asked)}")
-    common.print_origin(network, bundle, args)
+    common.print_heading(network, bundle, args, f": {' and '.join(asked)}")
     print(f"memory: at least {_needed(memory)}; libraries and workspaces take more\n")
     print(_table(choices, advised))
     print(f"\nenough: {printable(advised.name)} (sudo jetdvfs board mode {printable(advised.mode.name)})")
     if within is not None:
         figures = f"{within.latency_ms:.2f} ms, {within.power_mw / 1e3:.2f} W"
         print(f"within it 'jetdvfs hold' would set {within.configuration}: {figures}")
-    for note in common.model_notes(network, bundle.cost, surface.guessed):
-        print(note)
+    common.print_notes(network, bundle.cost, surface.guessed)
     return 0
 
 

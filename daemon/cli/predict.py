@@ -66,13 +66,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json({**common.about(network, bundle, args), **_to_json(network, surface, rows, powered)})
         return 0
-    name = common.network_label(network, args)
-    print(f"{name} on {bundle.manifest.board}, profile {bundle.manifest.name}, {surface.grid.size} configurations")
-    common.print_origin(network, bundle, args)
+    common.print_heading(network, bundle, args, f", {surface.grid.size} configurations")
     print()
     print(_table(rows, powered))
-    for note in common.model_notes(network, bundle.cost, surface.guessed):
-        print(note)
+    common.print_notes(network, bundle.cost, surface.guessed)
     return 0
 
 
