@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,14 +63,27 @@ def run(args: argparse.Namespace) -> int:
     if (code := refused(args.command[0], _tell)) is not None:
         return code
     hardware = Hardware.probe(Files(args.root, longest_s=LONGEST_S), SystemClock())
-    rails = _RailReader(args.root, hardware, args.every)
+    files = Files(args.root, longest_s=LONGEST_S)  # for the thread
+    sensors = Sensors(files, hardware.description)
+    traces: dict[str, PowerTrace] = {}
+
+    def read() -> None:
+        for channel in sensors.channels():
+            power_mw = channel.read_mw(files)
+            if power_mw is not None:
+                traces.setdefault(channel.label, PowerTrace()).add(power_mw, time.monotonic())
+
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    with _frames() as frames, rails:
-        started_s = time.monotonic()
-        code = run_command(args.command, before, _tell)
-        ended_s = time.monotonic()
+    with _frames() as frames:
+        read()
+        with repeated(read, args.every):
+            started_s = time.monotonic()
+            code = run_command(args.command, before, _tell)
+            ended_s = time.monotonic()
+        read()
     counted = list(frames) or [0.0] * (args.frames or 0)
-    figures = _figures(hardware, rails, started_s, ended_s, counted, known=bool(frames))
+    figures = _figures(sensors, traces, started_s, ended_s, counted, known=bool(frames))
+    figures = {"board": hardware.description.name, **figures}
     if args.output is not None:
         args.output.write_text(json.dumps({**figures, "exit_code": code}) + "\n", encoding="utf-8")
     text = json.dumps({**figures, "exit_code": code}) if args.json else "\n".join(_lines(figures))
@@ -78,39 +91,22 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-class _RailReader:
-    def __init__(self, root: Path, hardware: Hardware, every_s: float) -> None:
-        self.traces: dict[str, PowerTrace] = {}
-        self._files = Files(root, longest_s=LONGEST_S)
-        self._sensors = Sensors(self._files, hardware.description)
-        self.notes = self._sensors.notes
-        self._every_s = every_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rails", daemon=True)
+@contextlib.contextmanager
+def repeated(work: Callable[[], object], every_s: float) -> Iterator[None]:
+    over = threading.Event()
 
-    def __enter__(self) -> _RailReader:
-        self._read()
-        self._thread.start()
-        return self
+    def run() -> None:
+        while not over.is_set():
+            work()
+            over.wait(every_s)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._read()
-
-    @property
-    def energy_rails(self) -> tuple[str, ...]:
-        return self._sensors.energy_rails
-
-    def _run(self) -> None:
-        while not self._over.wait(self._every_s):
-            self._read()
-
-    def _read(self) -> None:
-        for channel in self._sensors.channels():
-            power_mw = channel.read_mw(self._files)
-            if power_mw is not None:
-                self.traces.setdefault(channel.label, PowerTrace()).add(power_mw, time.monotonic())
+    thread = threading.Thread(target=run, name="repeated", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -145,23 +141,22 @@ def _frames() -> Iterator[list[float]]:
 
 
 def _figures(
-    hardware: Hardware, rails: _RailReader, started_s: float, ended_s: float, frames: list[float], *, known: bool
+    sensors: Sensors, traces: Mapping[str, PowerTrace], started_s: float, ended_s: float, frames: list[float], *, known: bool
 ) -> dict[str, Any]:
-    counted, elapsed_s = rails.energy_rails, ended_s - started_s
-    readings = min((trace.readings(started_s, ended_s) for trace in rails.traces.values()), default=0)
+    counted, elapsed_s = sensors.energy_rails, ended_s - started_s
+    readings = min((trace.readings(started_s, ended_s) for trace in traces.values()), default=0)
     figures = elapsed_s >= _SHORTEST_S and readings >= _LEAST_READINGS
     each = {
         name: {"energy_mj": found[0], "mean_mw": found[0] / elapsed_s, "peak_mw": found[1]}
-        for name, trace in rails.traces.items()
+        for name, trace in traces.items()
         if figures and (found := trace.between(started_s, ended_s)) is not None
     }
-    notes = list(rails.notes)
-    if rails.traces and not figures:
+    notes = list(sensors.notes)
+    if traces and not figures:
         notes.append(_TOO_SHORT.format(elapsed_s=elapsed_s, readings=readings))
     whole = sum(each[name]["energy_mj"] for name in counted) if counted and all(name in each for name in counted) else None
     ranked = sorted(frames) if known else []
     return {
-        "board": hardware.description.name,
         "elapsed_s": elapsed_s,
         "rails": each,
         "energy_rails": list(counted),

@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from ...hardware.sensors.thermal import hottest_mc
 from ...system.state import socket_of
 from ...wire.client import Client
 from ..children import spawn, when_it_answers
+from ..measure import repeated
 from .runners import Candidate, Runner
 
 
@@ -291,29 +291,15 @@ class SetUpBoard:
         return total_mw(self._sensors.rails_mw(), self.energy_rails)
 
     def _mean_mw(self, seconds: float) -> float | None:
-        end, found = self._clock.monotonic() + seconds, []
-        while self._clock.monotonic() < end:
-            found.append(self._total_mw())
-            self._clock.sleep(_READ_EVERY_S)
-        return _mean(found)
+        with self._sampling() as samples:
+            self._clock.sleep(seconds)
+        return _mean([mw for _, mw in samples])
 
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
         samples: list[tuple[float, float | None]] = []
-        over = threading.Event()
-
-        def read() -> None:
-            while not over.is_set():
-                samples.append((self._clock.monotonic(), self._total_mw()))
-                over.wait(_READ_EVERY_S)
-
-        thread = threading.Thread(target=read, name="setup-sensors", daemon=True)
-        thread.start()
-        try:
+        with repeated(lambda: samples.append((self._clock.monotonic(), self._total_mw())), _READ_EVERY_S):
             yield samples
-        finally:
-            over.set()
-            thread.join()
 
 
 def _mean(found: list[float | None]) -> float | None:
