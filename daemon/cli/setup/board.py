@@ -115,7 +115,7 @@ def known_facts(board: SetUpBoard, prior_name: str | None) -> BoardFacts:
             axis: (len(offered.levels(axis)), len(description.grid.levels(axis))) for axis in ("cpu_khz", "gpu_hz", "emc_hz")
         },
         missing=tuple(missing),
-        rails=tuple(rail for rail in board.energy_rails if rail not in missing),
+        rails=tuple(rail for rail in board.sensors.energy_rails if rail not in missing),
         notes=(*board.hardware.notes, *unknown),
     )
 
@@ -163,7 +163,7 @@ class SetUpBoard:
         if like := self.hardware.description.like:
             name = self.hardware.description.name
             raise InputError(f"{name} is not described; --board NAME takes it for a described board, such as {like}")
-        self._sensors = Sensors(self._files, self.hardware.description)
+        self.sensors = Sensors(self._files, self.hardware.description)
         self._root = root
         self._socket = socket
 
@@ -187,38 +187,28 @@ class SetUpBoard:
 
     def averaging_s(self) -> float:
         """Longest averaging time of a power monitor by its driver; 0 if none."""
-        nodes = {path.rpartition("/")[0] for channel in self._sensors.channels() for path in channel.paths}
+        nodes = {path.rpartition("/")[0] for channel in self.sensors.channels() for path in channel.paths}
         return max((self._files.find_int(f"{node}/{_UPDATE}") or 0 for node in nodes), default=0) / 1e3
 
     def missing_rails(self) -> list[str]:
         """Energy rails without a sensor; read twice, as a monitor may be busy."""
-        found = self._sensors.rails_mw()
-        if any(rail not in found for rail in self.energy_rails):
+        found = self.sensors.rails_mw()
+        if any(rail not in found for rail in self.sensors.energy_rails):
             self._clock.sleep(_AGAIN_S)
-            found = self._sensors.rails_mw()
-        return [rail for rail in self.energy_rails if rail not in found]
-
-    @property
-    def energy_rails(self) -> tuple[str, ...]:
-        return self._sensors.energy_rails
-
-    def rails_mw(self) -> dict[str, float]:
-        return self._sensors.rails_mw()
-
-    def over_current(self) -> dict[str, int]:
-        return self._sensors.over_current()
+            found = self.sensors.rails_mw()
+        return [rail for rail in self.sensors.energy_rails if rail not in found]
 
     def die_c(self) -> float | None:
-        read_mc = hottest_mc(self._sensors.trips, self._sensors.temperatures_mc())
+        read_mc = hottest_mc(self.sensors.trips, self.sensors.temperatures_mc())
         return None if read_mc is None else read_mc / 1e3
 
     def why_rejected(
         self, accepted: FrequencyConfiguration, notes: Sequence[str], over_before: Mapping[str, int], seconds: float
     ) -> str:
-        hot = tuple(f"it throttles: {trip}" for trip in self._sensors.throttled())
+        hot = tuple(f"it throttles: {trip}" for trip in self.sensors.throttled())
         if amiss := (*hot, *notes):
             return amiss[0]
-        over_per_s = {name: (count - over_before.get(name, 0)) / seconds for name, count in self.over_current().items()}
+        over_per_s = {name: (count - over_before.get(name, 0)) / seconds for name, count in self.sensors.over_current().items()}
         often = [name for name, rate in over_per_s.items() if rate > _OVER_CURRENT_PER_S]
         if often:
             return f"over-current throttling ({often[0]}) takes more than a twentieth of the time"
@@ -270,7 +260,7 @@ class SetUpBoard:
             accepted = FrequencyConfiguration(**lease.applied["accepted"])
             notes = () if lease.applied["verified"] else tuple(lease.applied["notes"]) or ("not as requested",)
             self._clock.sleep(SETTLING_S)
-            before = self.over_current()
+            before = self.sensors.over_current()
             mean_s = self.averaging_s()
             idle_mw = self._mean_mw(_IDLE_S) if mean_s <= _LONG_MEAN_S else None
             idle_die_c = self.die_c()
@@ -288,7 +278,7 @@ class SetUpBoard:
         )  # fmt: skip
 
     def _total_mw(self) -> float | None:
-        return total_mw(self._sensors.rails_mw(), self.energy_rails)
+        return total_mw(self.sensors.rails_mw(), self.sensors.energy_rails)
 
     def _mean_mw(self, seconds: float) -> float | None:
         with self._sampling() as samples:

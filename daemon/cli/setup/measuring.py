@@ -216,7 +216,7 @@ def _begun(what: SetupPlan, runner: Runner) -> Measurements:
         board=description.name,
         silicon_version="simulated" if runner.simulated else "",
         temperature_c=what.known.manifest.measured_at_c,
-        rails=what.board.energy_rails,
+        rails=what.board.sensors.energy_rails,
         invocations=(),
         calls=(),
         networks=networks,

@@ -43,7 +43,7 @@ class HeldClocks:
     def set(self, configuration: FrequencyConfiguration) -> None:
         """Hold a configuration, after a rest if necessary. Raises NoDaemon."""
         if self._lease is not None and not self._amiss and not self._notes and configuration == self._accepted:
-            self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
+            self._over, self._since_s = self._board.sensors.over_current(), self._clock.monotonic()
             return
         self.close()
         if self._amiss:
@@ -62,7 +62,7 @@ class HeldClocks:
             if not applied["verified"] or self._accepted != configuration:
                 self._notes = (f"clocks were not as asked for: {configuration} was, {self._accepted} is held",)
         self._clock.sleep(SETTLING_S)
-        self._over, self._since_s = self._board.over_current(), self._clock.monotonic()
+        self._over, self._since_s = self._board.sensors.over_current(), self._clock.monotonic()
 
     def amiss(self) -> str:
         """Heat, over-current, changed clocks, or a GPU slower than its clock."""
@@ -136,7 +136,7 @@ class SampledRails:
 
     def _sample(self) -> None:
         with self._lock:
-            found, now = self._board.rails_mw(), self._clock.monotonic()
+            found, now = self._board.sensors.rails_mw(), self._clock.monotonic()
             for rail in self.rails:
                 if rail not in found:
                     continue
