@@ -31,14 +31,9 @@ def main() -> None:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
-        if os.getppid() != parent:
-            _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, unless a simulated board is mounted there."""
-    if folder.is_dir() and not any(map(os.path.ismount, folder.iterdir())):
-        shutil.rmtree(folder, ignore_errors=True)
+        # Not while a simulated board is mounted there.
+        if os.getppid() != parent and folder.is_dir() and not any(map(os.path.ismount, folder.iterdir())):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
