@@ -77,7 +77,8 @@ def _enabled(root: Path) -> Iterator[str]:
 def _texts(root: Path, unit: str) -> Iterator[str]:
     """A unit's file in the first folder that has one, and its drop-ins; nothing if masked."""
     names = dict.fromkeys((unit, re.sub(r"@[^.]*\.", "@.", unit)))
-    found = next((path for name in names for folder in _FOLDERS if _there(path := root / folder / name)), None)
+    places = (root / folder / name for name in names for folder in _FOLDERS)
+    found = next((path for path in places if path.is_symlink() or path.is_file()), None)
     if found is None:
         return
     target = found.readlink() if found.is_symlink() else None
@@ -88,10 +89,6 @@ def _texts(root: Path, unit: str) -> Iterator[str]:
     for name in names:
         for folder in _FOLDERS:
             yield from (_text(path) for path in (root / folder / f"{name}.d").glob("*.conf"))
-
-
-def _there(path: Path) -> bool:
-    return path.is_symlink() or path.is_file()
 
 
 def _command(root: Path, lines: list[str]) -> str:
