@@ -36,11 +36,8 @@ class TimedInferences(Struct, frozen=True):
 class Runner(Protocol):
     """Runs networks one inference after the other; may raise ProfilesError."""
 
-    @property
-    def what(self) -> str: ...
-
-    @property
-    def simulated(self) -> bool: ...
+    what: str
+    simulated: bool
 
     def run(self, candidate: Candidate, seconds: float) -> TimedInferences: ...
 
