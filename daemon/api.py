@@ -220,14 +220,11 @@ class Api:
         lease = self._lease(session, parameters)
         used = self._learner.used(lease)
         await board.release(lease, session.peer.uid, "" if lease.holder.connection is session else _by(session))
-        await self._ended()
-        return {"used": used}
-
-    async def _ended(self) -> None:
         self._learner.ended()
-        held = self._context.board.snapshot.leases
+        held = board.snapshot.leases
         self._asked = {name: asked for name, asked in self._asked.items() if name in held}
         await asyncio.to_thread(self._context.memory.save)
+        return {"used": used}
 
     async def _change(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         board = self._context.board

@@ -181,7 +181,8 @@ class Programs:
             check_phase(parse_target(request.target), network.info["phase"])
         method, execution, fps = request.method or "timeline", request.execution, request.fps
         stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
-        frame_overhead, share = FrameOverhead(**stated), self._gpu_share()
+        seen, frame_overhead = self._board.snapshot.reading, FrameOverhead(**stated)
+        share = 1.0 if seen.modes is None else share_on(seen.masks, seen.modes)
         original = await self._surfaces.surface(
             network, method, execution=execution, frame_overhead=frame_overhead, gpu_share=share, uid=session.peer.uid
         )
@@ -199,10 +200,6 @@ class Programs:
             remembered=remembered,
             trusted=request.trust_frames,
         )
-
-    def _gpu_share(self) -> float | None:
-        seen = self._board.snapshot.reading
-        return 1.0 if seen.modes is None else share_on(seen.masks, seen.modes)
 
     async def _unpredicted(self, session: Session, request: HoldRequest) -> LeaseProgress:
         if useless := [name for name in ("method", "execution", "beside") if getattr(request, name) is not None]:
