@@ -26,24 +26,27 @@ counts there, any other target for both.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from ...kernels.execution import Phase
+from ...kernels.grid import FrequencyConfiguration
 from ...kernels.inputs import parse_input, phase_of
 from ...kernels.text import printable
-from ...profiles.board import load_board
+from ...profiles.board import BoardDescription, load_board
 from .. import arguments
 from ..errors import UsageError
 from ..planning.lease_plan import PlanRequest
 from ..planning.limits import Limits, lasting
-from ..planning.modes import ModeProposal, against_default
-from ..planning.plan import Plan, PlannedOption, Planning, plan
+from ..planning.modes import ModeProposal, against_default, highest, modes_of, share_on
+from ..planning.plan import Plan, PlannedOption, Planning, longest_ms, outlook, plan
 from ..planning.targets import BatteryLifeTarget, Target, check_phase, parse_target
 from . import model_arguments as common
 from . import output
 from . import plan_batches as batches
-from . import plan_comparison as compare
 from . import plan_modes as modes
 
 if TYPE_CHECKING:
@@ -52,6 +55,23 @@ if TYPE_CHECKING:
     from ...profiles.bundle.bundle import Bundle
 
 _FRONT_ROWS = 12
+_NOTES = {1.0: "", None: "how much of the GPU it leaves on is not known"}
+
+
+class SettingRow(Struct, frozen=True):
+    """One setting of the board, with energy per frame and mean power over the period if there is a rate."""
+
+    name: str
+    configuration: FrequencyConfiguration
+    latency_ms: float
+    energy_mj: float
+    power_mw: float
+    late: bool
+    battery_h: float | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "configuration": self.configuration._asdict()}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +150,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
     limits = lasting(target, battery_wh, Limits())
     chosen = plan(surface, target, fps=args.fps, confidence=args.confidence, limits=limits)
     proposal = _proposal(network, surface, target, bundle, args)
-    rows = compare.compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
+    rows = _compared(surface, load_board(bundle.manifest.board), chosen, args.battery_wh) if args.compare else []
     if args.plot:
         common.draw(network, bundle, args, surface, chosen)
     if args.json:
@@ -148,7 +168,7 @@ def _planned(network: Network, target: Target, bundle: Bundle, args: argparse.Na
         print(f"\n{', '.join(f'{name} {value:.4g}' for name, value in _in_tokens(chosen.choice, phase).items())}")
     print(f"\n{chosen.reason}\n{chosen.saving}\n")
     if rows:
-        print(f"{compare.table(rows, per_frame=args.fps is not None)}")
+        print(_comparison(rows, per_frame=args.fps is not None))
         print("nvpmodel: at the mode's highest clocks, where governors go under load\n")
     if chosen.configuration.cpu_khz == surface.grid.cpu_khz[0]:
         print("The CPU is at its lowest clock, which other programs will feel; limits.cpu_khz of the daemon keeps it up.\n")
@@ -204,3 +224,43 @@ def _steps(chosen: Plan) -> list[list[str]]:
 def _front_note(chosen: Plan) -> str:
     shown, all_of_them = len(chosen.thinned_front(_FRONT_ROWS)), len(chosen.front)
     return f"{shown} of {all_of_them} shown; --json has all" if shown < all_of_them else f"{shown}"
+
+
+def _compared(surface: Surface, board: BoardDescription, chosen: Plan, battery_wh: float | None) -> list[SettingRow]:
+    figures, bounds = outlook(surface, chosen.fps, None), outlook(surface, chosen.fps, chosen.confidence)
+    limit_ms = longest_ms(chosen.target, chosen.fps)
+
+    def row(name: str, configuration: FrequencyConfiguration, note: str = "") -> SettingRow:
+        index = surface.grid.index(configuration)
+        latency_ms, power_mw = float(figures.latency_ms[index]), float(figures.power_mw[index])
+        hours = None if battery_wh is None else 1e3 * battery_wh / power_mw
+        late = limit_ms is not None and float(bounds.latency_ms[index]) > limit_ms
+        return SettingRow(name, configuration, latency_ms, float(figures.energy_mj[index]), power_mw, late, hours, note)
+
+    rows = []
+    if board.modes:
+        described = modes_of(board, None)
+        for mode in described.table:
+            note = _NOTES.get(share_on(mode.masks, described), "a part of the GPU is off, which is not predicted")
+            rows.append(row(f"nvpmodel {mode.name}", highest(surface.grid, mode), note))
+    rows.append(row("MAXN + jetson_clocks", surface.grid.top))
+    rows.append(row("jetdvfs", chosen.configuration))
+    return rows
+
+
+def _comparison(rows: Sequence[SettingRow], *, per_frame: bool) -> str:
+    battery = any(one.battery_h is not None for one in rows)
+    headers = ["", "clocks", "latency ms", "mJ a frame" if per_frame else "mJ", "W", *(["battery h"] if battery else []), ""]
+    cells = [
+        [
+            one.name,
+            output.short_clocks(one.configuration._asdict()),
+            f"{one.latency_ms:.2f}",
+            f"{one.energy_mj:.1f}",
+            f"{one.power_mw / 1e3:.2f}",
+            *([f"{one.battery_h:.1f}"] if one.battery_h is not None else []),
+            ", ".join(text for text in ("late" if one.late else "", one.note) if text),
+        ]
+        for one in rows
+    ]
+    return output.table(headers, cells, text_columns=2, right=range(2, len(headers) - 1))
