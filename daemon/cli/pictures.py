@@ -136,15 +136,9 @@ def draw_network(network: Network, path: str | os.PathLike[str], *, title: str) 
     moved.sharex(flops)
     colours = colours_of({kind: sum(launch.bytes for launch in launches if launch.kind == kind) for kind in network.kinds})
     _shares(top, launches, network.kinds, colours)
-    _along(flops, launches, [launch.flops for launch in launches], "FLOPs of each launch, in execution order", "FLOP", colours)
-    _along(
-        moved,
-        launches,
-        [launch.bytes for launch in launches],
-        "bytes of each launch, and the modules they belong to",
-        "B",
-        colours,
-    )
+    work, traffic = [launch.flops for launch in launches], [launch.bytes for launch in launches]
+    _along(flops, launches, work, "FLOPs of each launch, in execution order", "FLOP", colours)
+    _along(moved, launches, traffic, "bytes of each launch, and the modules they belong to", "B", colours)
     flops.tick_params(labelbottom=False)
     _modules(moved, launches)
     patches = [top.barh([0], [0], color=shade, label=literal(kind)) for kind, shade in legend_kinds(network.kinds, colours)]
