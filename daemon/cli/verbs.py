@@ -109,7 +109,7 @@ class Program(Struct, frozen=True):
 
 def run(program: Program, arguments: list[str], verb: str) -> int:
     """Run a verb of a command line and return its exit code; every failure is one line on stderr."""
-    warnings.formatwarning = _one_line
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {' '.join(str(message).split())}\n"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every letter of a name
@@ -184,10 +184,6 @@ def _parse_and_run(program: Program, arguments: list[str], verb: str) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()
     return code
-
-
-def _one_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _give_up_output() -> None:
