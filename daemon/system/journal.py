@@ -90,8 +90,7 @@ class LogQuota(logging.Filter):
         self._unbounded = frozenset(unbounded)
         self._most = per_minute
         self._lock = threading.Lock()
-        self._began: dict[int, float] = {}
-        self._counts: dict[int, int] = {}
+        self._logged: dict[int, tuple[float, int]] = {}  # since when, and how many lines
 
     def filter(self, record: logging.LogRecord) -> bool:
         admitted: bool | None = getattr(record, _ADMITTED, None)
@@ -104,10 +103,8 @@ class LogQuota(logging.Filter):
     def sum_up(self) -> None:
         now = self._monotonic()
         with self._lock:
-            over = [uid for uid, began_s in self._began.items() if now - began_s >= _MINUTE_S]
-            left_out = {uid: self._counts.pop(uid) - self._most for uid in over}
-            for uid in over:
-                del self._began[uid]
+            over = [uid for uid, (began_s, _) in self._logged.items() if now - began_s >= _MINUTE_S]
+            left_out = {uid: self._logged.pop(uid)[1] - self._most for uid in over}
         for uid, count in left_out.items():
             if count > 0:
                 text = f"uid {uid}: {count} log lines of a minute left out; at most {self._most} are logged"
@@ -117,9 +114,9 @@ class LogQuota(logging.Filter):
         if uid is None or uid in self._unbounded:
             return True
         with self._lock:
-            self._began.setdefault(uid, self._monotonic())
-            self._counts[uid] = self._counts.get(uid, 0) + 1
-            return self._counts[uid] <= self._most
+            began_s, count = self._logged.get(uid, (self._monotonic(), 0))
+            self._logged[uid] = began_s, count + 1
+            return count < self._most
 
 
 def user_of(record: logging.LogRecord) -> int | None:
