@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from ..kernels.execution import EXECUTIONS, NO_OVERHEAD, FrameOverhead
+from ..kernels.execution import NO_OVERHEAD, FrameOverhead
 from ..kernels.stored_files import Stamp
 from ..kernels.surface import Surface
 from ..kernels.units import METHODS
@@ -211,10 +211,6 @@ class Surfaces:
         if self.profile is None:
             none = "no profile of this board: nothing can be predicted; hold a configuration instead"
             raise InputError("; ".join(self.troubles) or none)
-        if method not in METHODS:
-            raise UsageError(f"method {method!r:.40}; valid: {', '.join(METHODS)}")
-        if execution is not None and execution not in EXECUTIONS:
-            raise UsageError(f"execution {execution!r:.40}; valid: {', '.join(EXECUTIONS)}")
         kept = _SurfaceKey(network.key, method, execution, frame_overhead, gpu_share)
         if kept in self._kept:
             self._swept = False
