@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ...kernels.stored_files import replacing
 from ..errors import HardwareBusy, UsageError
 from .folders import RUNTIME_DIR, is_trusted, make_trusted, runtime_base, state_base
 
@@ -120,10 +121,8 @@ def board_held(root: Path, address: Path) -> Iterator[None]:
         note = runtime_base() / _FOLDER / f"{_name(root)}.json"
         with contextlib.suppress(OSError):
             make_trusted(note.parent)
-            new = note.with_suffix(".new")
-            new.unlink(missing_ok=True)
-            new.write_text(json.dumps({"pid": os.getpid(), "socket": os.fspath(address.absolute())}))
-            new.replace(note)
+            with replacing(note, 0o644, durable=False) as file:
+                file.write(json.dumps({"pid": os.getpid(), "socket": os.fspath(address.absolute())}).encode())
         try:
             yield
         finally:
