@@ -198,9 +198,8 @@ class Resident:
         admin = AdminApi(self._context)
         server.listen(self._admin, admin, _ADMIN_LIMITS, only_uids=_operators(), inherited="jetdvfs-admin" in self._given)
         self._board.thread.start()
-        background = {loop.create_task(self._prepare()), loop.create_task(self._report_state())}
-        background.add(loop.create_task(self._sum_up_log()))
-        background.add(loop.create_task(self._keep_default()))
+        work = (self._prepare(), self._report_state(), self._sum_up_log(), self._keep_default())
+        background = {loop.create_task(each) for each in work}
 
         def on_signal(number: int) -> None:
             if number == RELOADING:
