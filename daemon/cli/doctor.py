@@ -16,10 +16,10 @@ import os
 import platform
 import pwd
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ... import __version__
 from ...kernels.text import printable
@@ -84,10 +84,6 @@ def _examined_system() -> Iterator[Finding]:
         yield note("compiled part", "missing: the sweep runs on NumPy, many times slower", "install with a C compiler present")
     else:
         yield ok("compiled part", "the sweep runs compiled")
-    yield from _confinement()
-
-
-def _confinement() -> Iterator[Finding]:
     if seccomp.is_offered():
         yield ok("seccomp", "the kernel filters the system calls of readers of models")
     else:
@@ -129,23 +125,7 @@ def _examined_manager() -> Iterator[Finding]:
     if units is None:
         yield unknown("service", "systemctl does not answer")
         return
-    yield from _service(units[UNIT])
-
-
-def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
-    """Units that set the same clocks: enabled ones, and on a ``running`` machine those of :data:`CONFLICTS`."""
-    found = {unit: f"is enabled and runs {command}" for unit, command in find_rivals(root).items()}
-    units = _units(*(f"{name}.service" for name in CONFLICTS)) if running and _BOOTED.is_dir() else None
-    for unit, state in (units or {}).items():
-        if state["ActiveState"] == "active" or state["UnitFileState"].startswith("enabled"):
-            found.setdefault(unit, f"is {state['ActiveState']}, {state['UnitFileState'] or 'not enabled'}")
-    for unit, what in found.items():
-        yield wrong("other services", f"{unit} sets clocks, too: it {what}", f"sudo systemctl disable --now {unit}")
-    if not found:
-        yield ok("other services", "none that is enabled or runs sets clocks")
-
-
-def _service(state: Mapping[str, str]) -> Iterator[Finding]:
+    state = units[UNIT]
     if state["LoadState"] != "loaded":
         yield wrong("service", f"{UNIT} is not installed", "docs/install.md says how", 6)
         return
@@ -162,6 +142,19 @@ def _service(state: Mapping[str, str]) -> Iterator[Finding]:
         yield note("at boot", "the service is not started", "sudo systemctl enable jetdvfsd")
     if state["NRestarts"] != "0":
         yield note("service", f"started again {state['NRestarts']} times after failures", "journalctl -u jetdvfsd says why")
+
+
+def rivals(root: Path, *, running: bool) -> Iterator[Finding]:
+    """Units that set the same clocks: enabled ones, and on a ``running`` machine those of :data:`CONFLICTS`."""
+    found = {unit: f"is enabled and runs {command}" for unit, command in find_rivals(root).items()}
+    units = _units(*(f"{name}.service" for name in CONFLICTS)) if running and _BOOTED.is_dir() else None
+    for unit, state in (units or {}).items():
+        if state["ActiveState"] == "active" or state["UnitFileState"].startswith("enabled"):
+            found.setdefault(unit, f"is {state['ActiveState']}, {state['UnitFileState'] or 'not enabled'}")
+    for unit, what in found.items():
+        yield wrong("other services", f"{unit} sets clocks, too: it {what}", f"sudo systemctl disable --now {unit}")
+    if not found:
+        yield ok("other services", "none that is enabled or runs sets clocks")
 
 
 def _units(*names: str) -> dict[str, dict[str, str]] | None:
@@ -195,15 +188,11 @@ def _examined_service(socket: Path) -> Iterator[Finding]:
     except DaemonError as error:
         yield wrong("daemon", str(error), "sudo systemctl restart jetdvfsd", error.exit_code)
     else:
-        yield from _answered(socket, status)
-
-
-def _answered(socket: Path, status: dict[str, Any]) -> Iterator[Finding]:
-    yield ok("daemon", f"answers on {socket}; {len(status['leases']) or 'no'} leases")
-    if status["version"] != __version__:
-        said = f"the running daemon is version {status['version']}, this command {__version__}"
-        yield note("versions", said, "sudo systemctl restart jetdvfsd")
-    yield from (note("daemon", reason) for reason in status["degraded"])
+        yield ok("daemon", f"answers on {socket}; {len(status['leases']) or 'no'} leases")
+        if status["version"] != __version__:
+            said = f"the running daemon is version {status['version']}, this command {__version__}"
+            yield note("versions", said, "sudo systemctl restart jetdvfsd")
+        yield from (note("daemon", reason) for reason in status["degraded"])
 
 
 def left_behind(root: Path, runtime_dir: Path, state_dir: Path, socket: Path) -> Finding:
