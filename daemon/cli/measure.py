@@ -115,28 +115,24 @@ def _frames() -> Iterator[list[float]]:
     with tempfile.TemporaryDirectory(prefix="jetdvfs-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         path = str(Path(folder) / "frames")
         sock.bind(path)
+        sock.settimeout(0.1)
         os.environ[COUNTED] = path
-        over = threading.Event()
 
-        def receive() -> None:
-            sock.settimeout(0.1)
-            while True:
-                try:
-                    data = sock.recv(1 << 16)
-                except TimeoutError:
-                    if over.is_set():
-                        return
-                    continue
-                count = len(data) // 8
-                found.extend(struct.unpack(f"<{count}d", data[: 8 * count]))
+        def receive() -> bool:
+            try:
+                data = sock.recv(1 << 16)
+            except TimeoutError:
+                return False
+            count = len(data) // 8
+            found.extend(struct.unpack(f"<{count}d", data[: 8 * count]))
+            return True
 
-        thread = threading.Thread(target=receive, name="frames", daemon=True)
-        thread.start()
         try:
-            yield found
+            with repeated(receive, 0.0):
+                yield found
+            while receive():
+                pass
         finally:
-            over.set()
-            thread.join()
             del os.environ[COUNTED]
 
 
