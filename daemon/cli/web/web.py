@@ -56,14 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if not address.is_loopback:
         tell("web", f"{address} can be reached from other machines, which then see the status")
     with server:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
             follower.start()
             print(json.dumps({"url": server.url}) if args.json else server.url, flush=True)
             server.serve_forever()
         follower.stop()
     return 0
-
-
-def _end(*_: object) -> None:
-    raise KeyboardInterrupt
