@@ -97,11 +97,7 @@ def _service_error(name: str, **parameters: str) -> dict[str, Any]:
     return {"error": f"{protocol.SERVICE}.{name}", "parameters": parameters}
 
 
-def _plain(value: Any) -> Any:
-    return value.item()
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.json.Encoder(enc_hook=lambda value: value.item())
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:

@@ -198,7 +198,9 @@ class Connection:
             data, descriptors = self._peek(_CHUNK_BYTES)
             self._host.turns.has_read(uid, len(data))
             if not data:
-                self._input_ended()
+                self._half_closed = True
+                self._pause_reading()
+                self._wakeup.set()
             elif descriptors:
                 self._examine_attached(data)
             else:
@@ -265,11 +267,6 @@ class Connection:
         elif partial and self._deadline is None:
             late = UsageError(f"message: not complete after {self._host.message_s:g} s")
             self._deadline = self._loop.call_later(self._host.message_s, self._refuse, late)
-
-    def _input_ended(self) -> None:
-        self._half_closed = True
-        self._pause_reading()
-        self._wakeup.set()
 
     def _refuse(self, error: UsageError) -> None:
         with contextlib.suppress(OSError):
