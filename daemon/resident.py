@@ -108,7 +108,10 @@ class Resident:
         runtime_dir = args.runtime_dir or default_runtime_dir(args.root)
         path = args.socket or daemon_socket()
         if os.geteuid() != 0 and not (args.socket and args.runtime_dir):
-            _make_own_base()
+            try:
+                make_trusted(runtime_base())
+            except OSError as error:
+                raise UsageError(f"directory {runtime_base()}: {error.strerror}") from error
         stack.enter_context(board_held(args.root, path))
         for folder in dict.fromkeys((runtime_dir.resolve(), state_dir.resolve())):
             stack.enter_context(locked(folder))
@@ -139,11 +142,9 @@ class Resident:
         drawn = MeanPowerFile(runtime_dir.resolve() / DRAWN_FILE, files)
         budgets = PowerBudgets(sensors[0], hardware.description, files, time.monotonic, _operators(), drawn)
         slept = SleepDetector(time.monotonic, since_boot).over
-
-        def suspects(axis: str) -> tuple[str, ...]:
-            return who_sets(hardware.paths(axis), args.root)
-
-        controller = Controller(hardware, config, time.monotonic, demands, slept, budgets, suspects)
+        controller = Controller(
+            hardware, config, time.monotonic, demands, slept, budgets, lambda axis: who_sets(hardware.paths(axis), args.root)
+        )
         controller.recover()
         controller.check_limits()
         events = EventCounters(hardware.sensors.over_current, time.monotonic)
@@ -299,13 +300,6 @@ class Resident:
                 notify.notify(*messages)
                 reported = status
             await asyncio.sleep(min(_CHANGES_S, max(due_s - now_s, 0.01)) if watchdog_s else _CHANGES_S)
-
-
-def _make_own_base() -> None:
-    try:
-        make_trusted(runtime_base())
-    except OSError as error:
-        raise UsageError(f"directory {runtime_base()}: {error.strerror}") from error
 
 
 def _operators() -> frozenset[int]:

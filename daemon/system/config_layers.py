@@ -62,10 +62,6 @@ class ConfigLayers(Struct, frozen=True):
         return Remark(self.path, None, text) if origin is None else origin.remark_at(at, text)
 
 
-def drop_in_folder(path: Path) -> Path:
-    return path.with_name(f"{path.name}.d")
-
-
 def read_stack(path: Path, *, required: bool) -> ConfigLayers:
     """Read a file, a problem if ``required`` and missing, and its drop-ins ``*.yaml`` by name; never raises."""
     layers: list[ConfigLayer] = []
@@ -102,7 +98,7 @@ def _text(path: Path) -> str:
 
 def _files(path: Path, problems: list[Remark]) -> Iterator[Path]:
     yield path
-    folder = drop_in_folder(path)
+    folder = path.with_name(f"{path.name}.d")
     try:
         yield from sorted(part for part in folder.iterdir() if part.suffix == ".yaml")
     except FileNotFoundError:
