@@ -56,12 +56,6 @@ class BoardFacts(Struct, frozen=True):
     rails: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def check_ready(self) -> None:
-        if self.missing:
-            raise InputError(
-                f"power rails {', '.join(self.missing)} cannot be read: a profile needs them; 'jetdvfs doctor' says more"
-            )
-
     def lines(self) -> Iterator[str]:
         yield f"board          {self.title} ({self.board})"
         own = ", ".join(self.profiles) or "none"
@@ -277,9 +271,6 @@ class SetUpBoard:
             rejected, ran.launches_ms, die_c, idle_die_c,
         )  # fmt: skip
 
-    def _total_mw(self) -> float | None:
-        return total_mw(self.sensors.rails_mw(), self.sensors.energy_rails)
-
     def _mean_mw(self, seconds: float) -> float | None:
         with self._sampling() as samples:
             self._clock.sleep(seconds)
@@ -288,7 +279,12 @@ class SetUpBoard:
     @contextlib.contextmanager
     def _sampling(self) -> Iterator[list[tuple[float, float | None]]]:
         samples: list[tuple[float, float | None]] = []
-        with repeated(lambda: samples.append((self._clock.monotonic(), self._total_mw())), _READ_EVERY_S):
+
+        def read() -> None:
+            power_mw = total_mw(self.sensors.rails_mw(), self.sensors.energy_rails)
+            samples.append((self._clock.monotonic(), power_mw))
+
+        with repeated(read, _READ_EVERY_S):
             yield samples
 
 

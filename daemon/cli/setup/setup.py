@@ -27,7 +27,7 @@ from ....kernels.inputs import parse_input
 from ....profiles.adapt.trtexec import TRTEXEC, Trtexec
 from ....profiles.reference import reference_input, reference_model, reference_names
 from ... import arguments
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from ..model_arguments import read_model
 from ..output import print_json, progress_bar, table
 from .board import SetUpBoard, known_facts
@@ -101,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.dry_run and args.json:
         print_json({**told, "minutes": args.minutes, "networks": [one.network.name for one in candidates], "done": False})
-    known.check_ready()
+    if known.missing:
+        rails = ", ".join(known.missing)
+        raise InputError(f"power rails {rails} cannot be read: a profile needs them; 'jetdvfs doctor' says more")
     most = "" if args.accuracy is None else f", or until plans are known to {args.accuracy:g}%"
     say(f"would take     {args.minutes:g} minutes{most}, {len(candidates)} networks; stores its measurements in {plan.record}")
     if args.dry_run:
