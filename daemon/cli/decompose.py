@@ -108,7 +108,10 @@ def run(args: argparse.Namespace) -> int:
     cost = bundle.cost.run_by(check_execution(None, network)) if bundle else None
     against = f"profile {bundle.manifest.name}" if bundle else ""
     if args.plot:
-        _draw(network, args)
+        if not network.launches:
+            raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
+        draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
+        announce_picture(args.plot)
     if args.json:
         guessed = {"guessed": [asdict(kind) for kind in guessed_kinds(network, cost)]} if cost else {}
         measured = {"measured_ms": times.launches_ms, "measured_others_ms": times.others_ms} if times else {}
@@ -136,13 +139,6 @@ def run(args: argparse.Namespace) -> int:
         if cost:
             print(_guessed(guessed_kinds(network, cost), against))
     return 0
-
-
-def _draw(network: Network, args: argparse.Namespace) -> None:
-    if not network.launches:
-        raise UsageError(f"--plot {args.plot}: {network.name} launches nothing that could be drawn")
-    draw_network(network, args.plot, title=_headline(network, _is_fused(network, args)))
-    announce_picture(args.plot)
 
 
 def _to_json(

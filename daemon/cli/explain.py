@@ -61,15 +61,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{measured_text(times)}")
     if explanation.host:
         print(f"\n{_host(explanation, network)}")
-    print(f"\none step of a clock would change:\n{_steps(explanation)}")
+    rows = [_step(step, explanation.prediction) for step in explanation.steps]
+    print(f"\none step of a clock would change:\n{output.table(('', 'latency ms', '', 'power W', 'energy mJ', ''), rows)}")
     common.print_notes(network, bundle.cost, explanation.guessed)
     return 0
 
 
 def _by_kernel(network: Network, times: LayerTimes) -> dict[tuple[Any, ...], float]:
-    taken: dict[tuple[Any, ...], float] = {}
+    taken = dict.fromkeys((launch.signature for launch in network.launches), 0.0)
     for launch, ms in zip(network.launches, times.launches_ms, strict=True):
-        taken[launch.signature] = taken.get(launch.signature, 0.0) + ms
+        taken[launch.signature] += ms
     return taken
 
 
@@ -120,11 +121,6 @@ def _host(explanation: Explanation, network: Network) -> str:
     dearest = printable(", ".join(f"{part.calls} x {part.name} {part.host_ms:.2f} ms" for part in explanation.host[:5]))
     what = f"issues {len(network.calls)} calls" if explanation.execution == "eager" else f"starts one {explanation.execution}"
     return f"the host {what} in {explanation.host_ms:.2f} ms: {dearest}"
-
-
-def _steps(explanation: Explanation) -> str:
-    rows = [_step(step, explanation.prediction) for step in explanation.steps]
-    return output.table(("", "latency ms", "", "power W", "energy mJ", ""), rows)
 
 
 def _step(step: ClockStep, here: Prediction) -> tuple[str, ...]:

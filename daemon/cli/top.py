@@ -115,7 +115,8 @@ def _cut(line: str, width: int) -> str:
 
 
 def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[str]:
-    yield f"{shown(BoldText(status['title']))}  {_mode(status)}"
+    mode = status["mode"]
+    yield f"{shown(BoldText(status['title']))}  " + (f"mode {mode['id']} {printable(mode['name'])}" if mode else "")
     yield ""
     measured, applied = status["configuration"] or {}, status["applied"]
     rows = []
@@ -152,11 +153,6 @@ def _lines(status: Mapping[str, Any], *, width: int | None = None) -> Iterator[s
     reasons = [*(f"throttled: {reason}" for reason in status["throttled"]), *status["degraded"]]
     for reason in dict.fromkeys(reasons):
         yield shown(RedText(reason))
-
-
-def _mode(status: Mapping[str, Any]) -> str:
-    mode = status["mode"]
-    return f"mode {mode['id']} {printable(mode['name'])}" if mode else ""
 
 
 def _listed(values: Mapping[str, float], scale: float, unit: str, digits: int) -> str:
