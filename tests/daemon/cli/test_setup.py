@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_clocks_that_cannot_be_set_are_told_without_advice_to_cool(stage: DemoBo
     class Astray:
         """A board whose clocks cannot be set."""
 
-        grid, description, energy_rails = BOARD.grid, BOARD, BOARD.energy_rails
+        grid, description, sensors = BOARD.grid, BOARD, SimpleNamespace(energy_rails=BOARD.energy_rails)
 
         def at_first(self) -> dict[str, Any]:
             return {}
