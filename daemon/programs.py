@@ -27,7 +27,7 @@ from .planning.modes import share_on
 from .planning.plan import Caveats, Planning
 from .planning.targets import BatteryLifeTarget, TargetFigures, check_phase, parse_target
 from .planning.thermal_state import ThermalState
-from .surfaces import LoadedNetwork, Surfaces
+from .surfaces import LoadedNetwork, SurfaceRequest, Surfaces
 from .wire.hold_request import HoldRequest
 from .wire.protocol import TEXT_CHARACTERS
 from .wire.serving.session import Session, process_name
@@ -179,14 +179,13 @@ class Programs:
         network = self._networks.find(session, request.network)
         if request.target:
             check_phase(parse_target(request.target), network.info["phase"])
-        method, execution, fps = request.method or "timeline", request.execution, request.fps
+        fps = request.fps
         stated: dict[str, Any] = {name: value for name, value in (request.beside or {}).items() if value is not None}
-        seen, frame_overhead = self._board.snapshot.reading, FrameOverhead(**stated)
+        seen = self._board.snapshot.reading
         share = 1.0 if seen.modes is None else share_on(seen.masks, seen.modes)
-        original = await self._surfaces.surface(
-            network, method, execution=execution, frame_overhead=frame_overhead, gpu_share=share, uid=session.peer.uid
-        )
-        key = ProgramKey(session.peer.uid, self._surfaces.name(network, method, execution, frame_overhead, share))
+        wanted = SurfaceRequest(request.method or "timeline", request.execution, FrameOverhead(**stated), share)
+        original = await self._surfaces.surface(network, wanted, uid=session.peer.uid)
+        key = ProgramKey(session.peer.uid, self._surfaces.name(network, wanted))
         remembered = self._memory.summary(key)
         make = partial(self._corrections.make, original, key, fps)
         if (surface := self._corrections.kept(original, key, fps)) is None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -53,12 +53,15 @@ class LoadedNetwork(Struct, frozen=True):
     info: Mapping[str, Any]
 
 
-class _SurfaceKey(NamedTuple):
-    network: str
-    method: str
-    execution: str | None
-    frame_overhead: FrameOverhead
-    gpu_share: float | None
+class SurfaceRequest(NamedTuple):
+    method: str = METHODS[0]
+    execution: str | None = None
+    frame_overhead: FrameOverhead = NO_OVERHEAD
+    gpu_share: float | None = 1.0
+
+
+_SurfaceKey: TypeAlias = tuple[str, SurfaceRequest]
+_USUAL = SurfaceRequest()
 
 
 class Surfaces:
@@ -192,16 +195,7 @@ class Surfaces:
         if self._made_workers is not None:
             await self._made_workers.close()
 
-    async def surface(
-        self,
-        network: LoadedNetwork,
-        method: str = METHODS[0],
-        *,
-        execution: str | None = None,
-        frame_overhead: FrameOverhead = NO_OVERHEAD,
-        gpu_share: float | None = 1.0,
-        uid: int = 0,
-    ) -> Surface:
+    async def surface(self, network: LoadedNetwork, request: SurfaceRequest = _USUAL, *, uid: int = 0) -> Surface:
         """The network's surface; simultaneous requests of a user for the same one share a worker.
 
         Raises:
@@ -211,7 +205,7 @@ class Surfaces:
         if self.profile is None:
             none = "no profile of this board: nothing can be predicted; hold a configuration instead"
             raise InputError("; ".join(self.troubles) or none)
-        kept = _SurfaceKey(network.key, method, execution, frame_overhead, gpu_share)
+        kept = (network.key, request)
         if kept in self._kept:
             self._swept = False
             self._kept.move_to_end(kept)
@@ -219,22 +213,21 @@ class Surfaces:
         key = (kept, uid)  # no user's turn is delayed by another's earlier request
         task = self._making.get(key)
         if task is None:
-            task = self._making[key] = asyncio.create_task(self._make(network, kept, self.profile, uid))
+            task = self._making[key] = asyncio.create_task(self._make(network, request, self.profile, uid))
             task.add_done_callback(lambda done: self._made(key, done))
         # The first client may leave while another still waits.
         return await asyncio.shield(task)
 
-    def name(
-        self, network: LoadedNetwork, method: str, execution: str | None, frame_overhead: FrameOverhead, share: float | None = 1
-    ) -> str:
+    def name(self, network: LoadedNetwork, request: SurfaceRequest) -> str:
         if self._named is None and self.profile is not None:
             self._named = surface_key(self.profile.identity, "", "")
+        method, execution, frame_overhead, share = request
         part = "" if share == 1 else f"{share}"
         asked = f"{self._named}{network.key}{method}{execution}{sorted(asdict(frame_overhead).items())}{part}"
         return hashlib.sha256(asked.encode()).hexdigest()
 
-    async def _make(self, network: LoadedNetwork, asked: _SurfaceKey, profile: Profile, uid: int) -> Surface:
-        key = surface_key(profile.identity, *asked)
+    async def _make(self, network: LoadedNetwork, request: SurfaceRequest, profile: Profile, uid: int) -> Surface:
+        key = surface_key(profile.identity, network.key, *request)
         surface = await asyncio.to_thread(self._stored.get, key, profile.identity.grid)
         self._swept = surface is None
         if surface is None:
@@ -246,12 +239,9 @@ class Surfaces:
                 profile.path,
                 self._tables.path,
                 profile.identity.grid,
-                asked.method,
-                execution=asked.execution,
-                frame_overhead=asked.frame_overhead,
-                gpu_share=asked.gpu_share,
                 uid=uid,
                 known=self._known,
+                **request._asdict(),
             )
             await asyncio.to_thread(self._store, key, surface, profile)
         return surface

@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 
 from jetdvfs.daemon.errors import InputError
 from jetdvfs.daemon.profile import Profile, find_profile
-from jetdvfs.daemon.surfaces import Surfaces, table_folder
+from jetdvfs.daemon.surfaces import SurfaceRequest, Surfaces, table_folder
 from jetdvfs.daemon.worker.packing import packed_network
 from jetdvfs.daemon.worker.workers import Workers
 from jetdvfs.kernels.network import Network
@@ -57,7 +57,7 @@ def test_one_network_under_two_names_has_one_key_and_one_surface(profile: Profil
         assert (one.name, other.name) == ("a", "b") and one.key == other.key != longer.key
         assert await surfaces.surface(one) is await surfaces.surface(other)
         assert await surfaces.surface(one) is not await surfaces.surface(longer)
-        at_once = await asyncio.gather(*(surfaces.surface(one, "sum", uid=uid) for uid in (0, 0, 0)))
+        at_once = await asyncio.gather(*(surfaces.surface(one, SurfaceRequest("sum"), uid=uid) for uid in (0, 0, 0)))
         assert len({id(surface) for surface in at_once}) == 1
 
     run(profile, tmp_path, job)
@@ -119,7 +119,7 @@ def test_tables_that_are_touched_or_removed_are_made_anew(profile: Profile, tmp_
         one, other = contents
         one.unlink()
         other.write_bytes(b"?" * len(contents[other]))
-        found = await surfaces.surface(await surfaces.check(listed(1), 0), "sum")
+        found = await surfaces.surface(await surfaces.check(listed(1), 0), SurfaceRequest("sum"))
         np.testing.assert_array_equal(found.idle_mw, expected.idle_mw)
         assert {path: path.read_bytes() for path in tables.iterdir()} == contents
 
