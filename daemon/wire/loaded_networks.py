@@ -12,8 +12,7 @@ from typing import Any
 
 from ..errors import DaemonError, InputError
 from . import input_values
-from .client import Client
-from .held_lease import LoadedModel
+from .client import Client, LoadedModel
 
 _MOST = 8
 """Networks kept loaded on a connection: a daemon takes 16, and the application may load more itself."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DaemonError, InputError, LeaseEnded, NoDaemon, NotPermitted, UsageError
 from . import input_values
-from .client import Client
-from .held_lease import RELEASE_S, HeldLease, LoadedModel
+from .client import RELEASE_S, Client, HeldLease, LoadedModel
 from .hold_request import HoldOptions, HoldRequest
 from .loaded_networks import LoadedNetworks, OpenModel
 from .reporter import Reporter, counting, stays_behind

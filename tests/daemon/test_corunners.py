@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from jetdvfs.daemon.hardware.files import Files
 from jetdvfs.daemon.hardware.hardware import Hardware
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import LoadedModel
+from jetdvfs.daemon.wire.client import Client, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.board import list_boards
 from jetdvfs.profiles.reference import reference_network

@@ -20,7 +20,7 @@ from jetdvfs.daemon.cli.verbs import EXIT_CODES, JETDVFS, module_of, parser_with
 from jetdvfs.daemon.config import read_config
 from jetdvfs.daemon.errors import DaemonError
 from jetdvfs.daemon.notebook import BoardProfile, BoardSurface
-from jetdvfs.daemon.wire.held_lease import HeldLease, LoadedModel
+from jetdvfs.daemon.wire.client import HeldLease, LoadedModel
 from jetdvfs.daemon.wire.hold_request import HoldOptions
 from jetdvfs.daemon.wire.protocol import error_reply
 from jetdvfs.tests.support.paths import ROOT, SNAPSHOTS

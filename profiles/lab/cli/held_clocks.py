@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from ....daemon.cli.setup.board import SETTLING_S, SetUpBoard
 from ....daemon.errors import DaemonError, NoDaemon
-from ....daemon.wire.client import Client
-from ....daemon.wire.held_lease import HeldLease
+from ....daemon.wire.client import Client, HeldLease
 from ....kernels.grid import FrequencyConfiguration
 from ...errors import MeasurementError
 from ...timing import SystemClock

@@ -38,8 +38,7 @@ from ....daemon.hardware.files import Files
 from ....daemon.hardware.hardware import Hardware
 from ....daemon.planning.limits import Limits
 from ....daemon.planning.plan import Plan, plan
-from ....daemon.wire.client import Client
-from ....daemon.wire.held_lease import HeldLease
+from ....daemon.wire.client import Client, HeldLease
 from ....kernels.cost.model import surface
 from ....kernels.grid import FrequencyConfiguration
 from ....kernels.network import Network

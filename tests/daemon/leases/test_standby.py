@@ -16,8 +16,7 @@ from jetdvfs.daemon.leases.frames import FrameLog
 from jetdvfs.daemon.leases.lease import Holder, Lease
 from jetdvfs.daemon.leases.standby import StandbyWatch
 from jetdvfs.daemon.planning.lease_plan import LeasePlan
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease
+from jetdvfs.daemon.wire.client import Client, HeldLease
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import CPU, LOW, Board, Daemon, eventually
 from jetdvfs.tests.support.paths import REFERENCE

@@ -11,8 +11,7 @@ import pytest
 
 import jetdvfs
 from jetdvfs.daemon.planning.lease_plan import GpuLoad
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease
+from jetdvfs.daemon.wire.client import Client, HeldLease
 from jetdvfs.kernels.network import Network
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, predicted

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jetdvfs.daemon.errors import InputError
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import LoadedModel
+from jetdvfs.daemon.wire.client import Client, LoadedModel
 from jetdvfs.daemon.wire.loaded_networks import LoadedNetworks, OpenModel
 
 

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any
 
 import jetdvfs
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease, LoadedModel
+from jetdvfs.daemon.wire.client import Client, HeldLease, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.kernels.surface import Surface
 from jetdvfs.tests.support.daemons.board_daemon import Board

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from jetdvfs.daemon.errors import TargetNotAttainable, UsageError
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import LoadedModel
+from jetdvfs.daemon.wire.client import Client, LoadedModel
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.profiles.twin.serve import serve
 from jetdvfs.profiles.twin.simulated_board import simulated_board

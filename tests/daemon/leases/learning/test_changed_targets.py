@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from jetdvfs.daemon.errors import HardwareBusy
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease
+from jetdvfs.daemon.wire.client import Client, HeldLease
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import FPS, IMAGE, MODEL, own
 

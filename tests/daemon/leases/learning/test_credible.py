@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from jetdvfs.daemon.leases.credible_range import FAR, INSISTENT, CredibleRange, OutlierTracker, credible, doubt
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease
+from jetdvfs.daemon.wire.client import Client, HeldLease
 from jetdvfs.kernels.grid import FrequencyConfiguration
 from jetdvfs.tests.support.daemons.board_daemon import Board, Daemon, eventually
 from jetdvfs.tests.support.daemons.paced import IMAGE, MODEL, Application, own, predicted

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from jetdvfs.daemon.cli.setup.board import SetUpBoard
 from jetdvfs.daemon.hardware.files import Files
-from jetdvfs.daemon.wire.client import Client
-from jetdvfs.daemon.wire.held_lease import HeldLease
+from jetdvfs.daemon.wire.client import Client, HeldLease
 from jetdvfs.kernels.decompose import decompose
 from jetdvfs.kernels.grid import FrequencyConfiguration, FrequencyGrid
 from jetdvfs.profiles.board import load_board
