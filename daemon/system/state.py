@@ -58,10 +58,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         handle = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except PermissionError as error:
-        raise NoAccess(f"directory {folder}: {error.strerror}") from error
     except OSError as error:
-        raise UsageError(f"directory {folder}: {error.strerror}") from error
+        kind = NoAccess if isinstance(error, PermissionError) else UsageError
+        raise kind(f"directory {folder}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
