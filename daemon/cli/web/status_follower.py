@@ -15,8 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from ....kernels.units import AXES, mhz
 from ...errors import DaemonError
 from ...hardware.sensors.energy import total_mw
@@ -31,11 +29,6 @@ _EVENTS_KEPT = 64
 
 StatusMessage = tuple[str, Any]
 """Kind and content of a message: ``now``, ``entry``, ``gone``, or ``history``."""
-
-
-class _Event(Struct, frozen=True):
-    number: int
-    told: StatusMessage
 
 
 def point(status: Mapping[str, Any], time_s: float) -> dict[str, Any]:
@@ -58,7 +51,7 @@ class StatusFollower:
         self._socket = socket
         self._now_s = now_s
         self._news = threading.Condition()
-        self._events: deque[_Event] = deque(maxlen=_EVENTS_KEPT)
+        self._events: deque[StatusMessage] = deque(maxlen=_EVENTS_KEPT)
         self._number = 0
         self._points: deque[dict[str, Any]] = deque()
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_KEPT)
@@ -106,14 +99,14 @@ class StatusFollower:
                     told: list[StatusMessage] = [("history", {"points": list(self._points), "entries": list(self._entries)})]
                     told += [self._last] if self._last is not None else []
                 else:
-                    told = [event.told for event in self._events if event.number > seen]
+                    told = list(self._events)[len(self._events) - self._number + seen :]
                 seen = self._number
             yield from told or (None,)
 
     def _tell(self, message: StatusMessage) -> None:
         with self._news:
             self._number += 1
-            self._events.append(_Event(self._number, message))
+            self._events.append(message)
             if message[0] == "entry":
                 self._entries.append(message[1])
             else:
