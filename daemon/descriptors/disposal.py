@@ -53,7 +53,7 @@ class Disposal:
             sock.shutdown(socket.SHUT_RDWR)
         # After the shutdown no more can arrive.
         if shared or _carries_descriptors(sock):
-            self._holder(uid).give(_DisposalRequest(sock))
+            self._holder(uid).give(sock)
         else:
             sock.close()
 
@@ -61,7 +61,7 @@ class Disposal:
         """Have a child take these bytes off a connection that goes on; True if descriptors came with them."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(asyncio.TimeoutError):
-            self._holder(attached.uid).give(_DisposalRequest(attached.sock, attached.size, done))
+            self._holder(attached.uid).give(attached.sock, attached.size, done)
             if found := await asyncio.wait_for(done, _ANSWER_S):
                 return found == 2
         raise UsageError("message: a descriptor in the connection's queue cannot be got rid of")
@@ -90,24 +90,18 @@ class Disposal:
             end.add_done_callback(self._ends.discard)
 
 
-class _DisposalRequest(Struct, frozen=True):
-    sock: socket.socket
-    size: int = 0
-    done: asyncio.Future[int] | None = None
-
-
 class _HoldingChild:
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
-        self.waiting: deque[_DisposalRequest] = deque()
+        self.waiting: deque[tuple[socket.socket, int, asyncio.Future[int] | None]] = deque()
         self._asked: deque[asyncio.Future[int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._ours: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
 
-    def give(self, order: _DisposalRequest) -> None:
-        self.waiting.append(order)
+    def give(self, sock: socket.socket, size: int = 0, done: asyncio.Future[int] | None = None) -> None:
+        self.waiting.append((sock, size, done))
         self._pass_on()
 
     def close(self) -> None:
@@ -128,13 +122,13 @@ class _HoldingChild:
             return
         try:
             while self.waiting:
-                order = self.waiting[0]
-                if order.done is None or not order.done.done():
-                    socket.send_fds(self._ours, [SIZE.pack(order.size)], [order.sock.fileno()])
-                    if order.done is None:
-                        order.sock.close()
+                sock, size, done = self.waiting[0]
+                if done is None or not done.done():
+                    socket.send_fds(self._ours, [SIZE.pack(size)], [sock.fileno()])
+                    if done is None:
+                        sock.close()
                     else:
-                        self._asked.append(order.done)
+                        self._asked.append(done)
                 self.waiting.popleft()
         except OSError as error:
             self._later(error)
