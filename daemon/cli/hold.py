@@ -182,12 +182,8 @@ def _dry_run(args: argparse.Namespace, inputs: Sequence[TensorSpec], request: Ho
             network = client.load(args.model, inputs, accept_boundary=args.accept_boundary)
             answer = client.plan(network, request)
             line = f"{headline(answer, Path(args.model).stem)} (dry run: nothing is set{simulated(answer)})"
-    if args.json:
-        output.print_json(answer)
-    else:
-        print(printable(line))
-        if args.verbose and "why" in answer:
-            print(printable(answer["why"]))
+    lines = [line, *([answer["why"]] if args.verbose and "why" in answer else [])]
+    output.answer(args, answer, "\n".join(map(printable, lines)))
     return 0
 
 
