@@ -22,7 +22,7 @@ from ...profiles.bundle.manifest import UNSEEN_FAMILY, UNSEEN_NETWORK, Manifest
 from ...profiles.bundle.writing import check_bundle, install_bundle
 from ...profiles.errors import ProfilesError
 from .. import arguments
-from .output import answer, print_json, table
+from .output import answer, table
 
 _NOT_SEEN = "other boards were not seen: errors are of networks and kernels held out on that board"
 _UNPOWERED = "none: power was not measured; this profile predicts times only"
@@ -63,11 +63,10 @@ def _list(args: argparse.Namespace) -> int:
             size, changed_s = sum(one.st_size for one in files), max(one.st_mtime for one in files)
             about = {"board": manifest.board, "simulated": manifest.simulated, "bytes": size, "changed_s": changed_s}
             rows.append({"name": name, "path": str(path), **about})
-    if args.json:
-        print_json(rows)
-    elif rows:
-        print(table(["profile", "board", "", "size", "date", "folder"], [_cells(row) for row in rows], right=(3,)))
-    if not rows and not args.json:
+    if rows or args.json:
+        headers = ["profile", "board", "", "size", "date", "folder"]
+        answer(args, rows, table(headers, [_cells(row) for row in rows], right=(3,)))
+    else:
         print(f"no profiles in {', '.join(map(str, bundle_folders()))}", file=sys.stderr)
     return 0
 
