@@ -40,7 +40,6 @@ class DecisionLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._entries: dict[int, deque[DecisionEntry]] = {}
-        self._kept = 0
         self._number = 0
         self._followers: set[Callable[[], object]] = set()
 
@@ -70,8 +69,7 @@ class DecisionLog(logging.Handler):
 
     def _keep(self, user: int, entry: DecisionEntry) -> None:
         self._entries.setdefault(user, deque()).append(entry)
-        if self._kept < ENTRIES_KEPT:
-            self._kept += 1
+        if sum(map(len, self._entries.values())) <= ENTRIES_KEPT:
             return
         most = max(self._entries, key=lambda one: len(self._entries[one]) / (2 if one == _SYSTEM else 1))
         self._entries[most].popleft()
