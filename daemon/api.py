@@ -33,7 +33,7 @@ from .leases.learning.progress import LeaseProgress
 from .leases.lease import Holder, Lease, find
 from .leases.mode_proposals import ModeProposals
 from .planning.lease_plan import LeasePlan
-from .planning.limits import BoardConstraints, Limits
+from .planning.limits import BoardConstraints
 from .planning.targets import listing, parse_target
 from .planning.thermal_state import warmth_of
 from .surfaces import Surfaces
@@ -210,8 +210,11 @@ class Api:
         given = request.configuration
         if given is None or isinstance(given, Mapping):
             return None if given is None else FrequencyConfiguration(**given)
+        grid, limits = await self._context.board.grid(), await self._context.board.limits()
+        ranges = {axis: getattr(limits, axis) for axis in AXES}
         try:
-            return parse_configuration(str(given), await self._levels(await self._context.board.limits()))
+            levels = {axis: [one for one in grid.levels(axis) if low <= one <= high] for axis, (low, high) in ranges.items()}
+            return parse_configuration(str(given), levels)
         except GridError as error:
             raise UsageError(str(error)) from error
 
@@ -268,13 +271,6 @@ class Api:
         count = self._context.memory.drop(session.peer.uid or None, parameters.get("name"))
         await asyncio.to_thread(self._context.memory.save)
         return {"programs": count}
-
-    async def _levels(self, limits: Limits) -> dict[str, list[int]]:
-        grid = await self._context.board.grid()
-        return {
-            axis: [level for level in grid.levels(axis) if low <= level <= high]
-            for axis, (low, high) in ((axis, getattr(limits, axis)) for axis in AXES)
-        }
 
     async def _log(self, session: Session, parameters: _Parameters) -> dict[str, Any]:
         entries = self._context.record.entries(lease=parameters.get("lease"))
