@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,6 @@ _ACCEPTED = 64
 _NETWORK_BYTES_PER_USER = 16 << 20
 
 _Parameters = Mapping[str, Any]
-_Handler = Callable[[Session, _Parameters], Awaitable[dict[str, Any]]]
 
 
 class NetworksOfConnections:
@@ -109,18 +108,14 @@ class Programs:
         self._networks = NetworksOfConnections(networks)
         self._plans = Planning()
         self._corrections = SurfaceCorrector(memory, warmth)
-        self._handlers: dict[str, _Handler] = {
-            "LoadNetwork": self._load_network,
-            "Unload": self._unload,
-            "Predict": self._predict,
-        }
 
     async def call(
         self, session: Session, method: str, parameters: _Parameters, attached: DescriptorGrant | None
     ) -> dict[str, Any]:
         if method == "LoadModel":
             return await self._load_model(session, parameters, attached)
-        return await self._handlers[method](session, parameters)
+        handlers = {"LoadNetwork": self._load_network, "Unload": self._unload, "Predict": self._predict}
+        return await handlers[method](session, parameters)
 
     def closed(self, session: Session) -> None:
         self._networks.closed(session)
