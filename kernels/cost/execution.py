@@ -66,8 +66,10 @@ def host_times(
         variance = np.zeros(once_us.shape)
     else:
         start_us = cost.host.start_us(execution, cpu_mhz, emc_mhz)
-        handed = np.minimum(np.arange(1, len(launches) + 2), len(launches))[:, None, None]
-        issued_us = start_us + handed * cost.host.handing_us(execution, cpu_mhz, emc_mhz)
+        handed_us = cost.host.handed_us(execution, network.launches, cpu_mhz, emc_mhz)
+        if execution == "graph":  # handed over whole before its first kernel runs
+            handed_us[:] = handed_us[-1]
+        issued_us = start_us + handed_us
         known = cost.host.knows(execution)
         variance = np.zeros(once_us.shape) if known else (_START_SIGMA * start_us / 1e3) ** 2
     slower = 1.0 + cost.waiting * use
@@ -120,7 +122,7 @@ def parts(network: Network, cost: BoardCost, execution: Execution, at: tuple[int
     cpu_mhz, _, emc_mhz = cost.grid.levels_mhz()
     cpu, emc = cpu_mhz[at[0] : at[0] + 1], emc_mhz[at[1] : at[1] + 1]
     if execution != "eager":
-        us = cost.host.start_us(execution, cpu, emc) + len(network.launches) * cost.host.handing_us(execution, cpu, emc)
+        us = cost.host.start_us(execution, cpu, emc) + cost.host.handed_us(execution, network.launches, cpu, emc)[-1]
         return {execution: (1, float(us[0, 0]) / 1e3)}
     found: dict[str, tuple[int, float]] = {}
     for call, us in zip(network.calls, cost.host.issue_us(network.calls, cpu, emc)[:, 0, 0], strict=True):

@@ -46,8 +46,8 @@ class HostModel(Struct, frozen=True):
 
     Attributes:
         calls: (a, b, c, d) by names of :func:`issue_key`, ``"inference"`` and ``"eager"`` (once), ``"graph"``, ``"engine"`` (a
-            start of a network), ``"engine.launch"`` (each kernel in it). A missing name falls back to its part before the last
-            dot, or to a longer name.
+            start of a network), ``"engine.launch"`` (each kernel in it; ``"graph.launch.conv2d"``: all GPU events of one).
+            A missing name falls back to its part before the last dot, or to a longer name.
         per_tensor: of each gathered tensor, in addition.
     """
 
@@ -116,9 +116,21 @@ class HostModel(Struct, frozen=True):
         """Time to start a whole network in microseconds, shape ``(n_cpu, n_emc)``; if unmeasured, that of an unknown call."""
         return np.asarray(_over_clocks(np.array([self.calls.get(start, self.default)]), cpu_mhz, emc_mhz)[0])
 
-    def handing_us(self, start: str, cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Further time of such a start per kernel, in the same shape; 0 if unmeasured."""
-        return np.asarray(_over_clocks(np.array([self.calls.get(handing(start), NO_TIME)]), cpu_mhz, emc_mhz)[0])
+    def handed_us(
+        self, start: str, kernels: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Further time of such a start up to each kernel and, in the last row, of all, ``(kernels + 1, n_cpu, n_emc)``.
+
+        In microseconds; 0 if unmeasured.
+        """
+        names = [f"{handing(start)}.{issue_key(kernel)[0]}" for kernel in kernels]
+        known = {name: self._handing(name, start) for name in set(names)}
+        return _over_clocks(np.array([*(known[name] for name in names), NO_TIME]).cumsum(axis=0), cpu_mhz, emc_mhz)
+
+    def _handing(self, name: str, start: str) -> Coefficients:
+        while name not in self.calls and name != start:
+            name = name.rpartition(".")[0]
+        return NO_TIME if name == start else self.calls[name]
 
     def _table(self, calls: Sequence[Call]) -> NDArray[np.float64]:
         rows: dict[tuple[str, int], NDArray[np.float64]] = {}

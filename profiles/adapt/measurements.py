@@ -34,8 +34,9 @@ _OF_MODE = 3.0  # times the watts in the highest power mode's name; the mode wit
 # Any board; a board whose modes name no watts; a device that is no board.
 _LEAST_W, _ANY_BOARD_W, _ANY_DEVICE_W = 30.0, 200.0, 5_000.0
 _LONGEST_US = 1e6  # of pauses and timing overhead
+_MOST_EVENTS = 1e4  # of one invocation
 _DIFFERENCES = ("kernel_mw", "fixed_kernel_mw", "host_active_mw", "gap_us", "timing_us")  # noise takes them below zero
-KERNEL_TABLES = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw")
+KERNEL_TABLES = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw", "kernel_events")
 NETWORK_TABLES = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
 
 
@@ -147,6 +148,7 @@ def _verdicts(
     yield ~sound, in_words
     unit = name.rpartition("_")[2]
     most, limit = {
+        "events": (_MOST_EVENTS, f"at most {_MOST_EVENTS:,.0f}"),
         "ms": (LONGEST_MS, "at most an hour"),
         "us": (_LONGEST_US, "at most a second"),
         "mw": (most_mw(device), f"at most {most_mw(device) / 1e3:g} W of {device.name}"),
@@ -246,8 +248,9 @@ TABLES: Mapping[str, str] = {
     "graph_ms": "latency of networks[what] as a CUDA graph, from its start by the host to its end, ms",
     "graph_gpu_ms": "GPU time of one replay of that graph among several, ms",
     "graph_mw": "mean power of all energy rails while that graph is replayed, mW",
+    "kernel_events": "GPU kernels, copies and fills that invocations[what] launches",
 }
-LATER = ("fixed_network_ms", "fixed_network_mw", "fixed_kernel_ms", "fixed_kernel_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
+LATER = tuple(name for name in TABLES if name.startswith(("fixed_", "graph_", "kernel_events")))
 """Tables missing from earlier records; read as empty."""
 _FORMAT = 1
 

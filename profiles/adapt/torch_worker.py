@@ -84,7 +84,7 @@ class Worker:
         On a GPU, ``reference_ms`` is the median host reference work between inferences.
         """
         run = self._network_of(request)
-        told: dict[str, Any] = {"ran": self._ran(run)}
+        told: dict[str, Any] = {"ran": sorted(set(self._ran(run)))}
         if self.device != "cuda":
             return {**told, **self._timed(run, request, waiting=True)}
         references: list[float] = []
@@ -126,14 +126,14 @@ class Worker:
         return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
 
     def _ran(self, run: Run) -> list[str]:
-        """Kernels that the profiler saw on a GPU; else PyTorch's operators, nested ones included."""
+        """Each kernel, copy and fill that the profiler saw on a GPU; else PyTorch's operators, nested ones included."""
         key, cuda, activity = self._last[0] if self._last else "", self.device == "cuda", self.torch.profiler.ProfilerActivity
         if key not in self._seen:
             with self.torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if cuda else [])]) as profiler:
                 run()
                 self._wait()
             ran = (one for one in profiler.events() if ("CUDA" in str(one.device_type) if cuda else one.name[:6] == "aten::"))
-            self._seen[key] = sorted({one.name for one in ran})
+            self._seen[key] = sorted(one.name for one in ran)
         return self._seen[key]
 
     def _network_of(self, request: dict[str, Any]) -> Run:

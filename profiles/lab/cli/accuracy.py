@@ -35,6 +35,7 @@ from .silicon_gate import MISSED
 _OF_RECORD = {
     "latency_percent": ("latency of eager execution", 0.08),
     "energy_percent": ("energy of eager execution", 0.10),
+    "graph_latency_percent": ("latency of a CUDA graph", 0.08),
     "graph_percent": ("GPU time of a CUDA graph", 0.08),
     "graph_energy_percent": ("energy of a CUDA graph's replay", 0.10),
 }

@@ -19,7 +19,7 @@ from ...adapt.measurements import TABLES, MeasurementRows, Measurements
 from ...device import Device, MeasuredDevice
 from .campaign import Campaign, CampaignUnit
 from .figures import LEAST_BUSY, Tables, above, figure_rows, kernel_power
-from .meters.meter import GraphMeter, Meter
+from .meters.meter import EventMeter, GraphMeter, Meter
 from .meters.notes import CampaignNotes
 from .unit_store import UnitStore
 
@@ -166,7 +166,12 @@ def fixed_kernels(
 
 def _measure_kernel_ms(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:
     what, flat, calls, configurations = _pairs(campaign, unit, rng)
-    return {"kernel_ms": figure_rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
+    tables = {"kernel_ms": figure_rows(what, unit.node, flat, meter.kernel_times_ms(calls, configurations))}
+    if isinstance(meter, EventMeter):
+        each, first = np.unique(what, return_index=True)
+        counts = meter.kernel_events([campaign.invocations[number] for number in each])
+        tables["kernel_events"] = figure_rows(each, unit.node, flat[first], counts)
+    return tables
 
 
 def _measure_kernel_mw(campaign: Campaign, unit: CampaignUnit, meter: Meter, rng: np.random.Generator) -> Tables:

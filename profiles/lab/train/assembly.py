@@ -25,7 +25,7 @@ from ...bundle.manifest import KindEntry, Manifest, RegionEntry
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .common_error import ObservedErrors, fit_shares, squared_parts
-from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw, fit_leakage
+from .host_fit import fit_host_active_mw, fit_host_model, fit_idle_mw, fit_leakage, mean_events
 from .kernel_models import (
     TARGETS,
     TrainedKind,
@@ -170,7 +170,8 @@ def inside_networks(
     kept = [network for network in networks if fold is None or network not in fold.networks]
     measured = [item for network in kept for item in whole_network(measurements, networks, network, nodes)]
     graphs = [item for network in kept for item in as_graph(measurements, networks, network, nodes)]
-    return fit_inside(cost, measured, graphs, board.own_memory)
+    without = _signatures(networks) - _signatures(kept)
+    return fit_inside(cost, measured, graphs, board.own_memory, mean_events(measurements, without))
 
 
 def make_folds(networks: Sequence[Network], nodes: Sequence[int], count: int, seed: int) -> list[AssemblyFold]:

@@ -40,6 +40,7 @@ class HeldOutNetwork(Struct, frozen=True):
         latency_percent, energy_percent: mean absolute percentage error; energy is None without measured power.
         sum_percent: error of the plain sum of kernel times.
         graph_percent, graph_energy_percent: of its CUDA graph's GPU time, and of the energy of a replay; None if not measured.
+        graph_latency_percent: of the graph from its start by the host; None if not measured.
     """
 
     network: str
@@ -51,6 +52,7 @@ class HeldOutNetwork(Struct, frozen=True):
     guessed: float
     graph_percent: float | None = None
     graph_energy_percent: float | None = None
+    graph_latency_percent: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return _rounded(asdict(self))
@@ -235,19 +237,22 @@ def _compared(measurements: Measurements, network: Network, cost: BoardCost) -> 
     )
 
 
-def _graph_percent(measurements: Measurements, network: Network, cost: BoardCost) -> tuple[float | None, float | None]:
-    """Errors of a CUDA graph's GPU time and energy per replay; starts of replays in a row are hidden."""
+def _graph_percent(measurements: Measurements, network: Network, cost: BoardCost) -> tuple[float | None, ...]:
+    """Errors of a CUDA graph's GPU time and energy per replay, and of its latency; starts of replays in a row are hidden."""
     what = measurements.networks.index(network)
-    gpu, power = (
-        rows.where(rows.what == what) for rows in (measurements.tables[name] for name in ("graph_gpu_ms", "graph_mw"))
+    gpu, power, whole = (
+        rows.where(rows.what == what)
+        for rows in (measurements.tables[name] for name in ("graph_gpu_ms", "graph_mw", "graph_ms"))
     )
     if not len(gpu):
-        return None, None
-    hidden = replace(
-        cost, host=cost.host.with_us({"graph": 0.0, handing("graph"): 0.0}), host_active_mw=np.zeros_like(cost.host_active_mw)
-    )
+        return ()
+    started_ms = surface(network, cost, execution="graph").latency_ms.ravel()[whole.configuration]
+    started = mean_error_percent(started_ms, whole.value)
+    starts = [name for name in cost.host.calls if name.startswith(handing("graph"))]
+    free = cost.host.with_us(dict.fromkeys(("graph", *starts), 0.0))
+    hidden = replace(cost, host=free, host_active_mw=np.zeros_like(cost.host_active_mw))
     played = surface(network, hidden, execution="graph")
     latency = mean_error_percent(played.latency_ms.ravel()[gpu.configuration], gpu.value)
     if not len(power):
-        return latency, None
-    return latency, mean_error_percent(played.energy_mj.ravel()[gpu.configuration], power.value * gpu.value / 1e3)
+        return latency, None, started
+    return latency, mean_error_percent(played.energy_mj.ravel()[gpu.configuration], power.value * gpu.value / 1e3), started

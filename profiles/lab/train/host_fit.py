@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,15 @@ def fit_leakage(
 _POWERS = (1, 2, 3)
 _LEAST_IDLE = 30
 _TIMINGS, _TIMING_ROUNDS = 10_000, 20
+
+
+def mean_events(measurements: Measurements, without: Collection[Any] = ()) -> dict[str, float]:
+    """Mean number of GPU events of a kernel, by :func:`~jetdvfs.kernels.cost.host.issue_key`, without some kernels."""
+    rows, found = measurements.tables["kernel_events"], dict[str, list[float]]()
+    for what, value in zip(rows.what.tolist(), rows.value.tolist(), strict=True):
+        if (kernel := measurements.invocations[what]).signature not in without:
+            found.setdefault(issue_key(kernel)[0], []).append(value)
+    return {name: float(np.mean(counts)) for name, counts in sorted(found.items())}
 
 
 def fit_host_model(measurements: Measurements, grid: FrequencyGrid) -> HostModel:

@@ -7,6 +7,7 @@ Inside a network, parameters have left the caches, host and kernels share the me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, field
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.execution import host_times
-from ....kernels.cost.host import EAGER, handing
+from ....kernels.cost.host import EAGER, NO_TIME, HostModel, handing
 from ....kernels.cost.model import KernelCosts, assemble, kernel_costs, used_memory
 from ....kernels.execution import check_execution
 from ....kernels.network import Network
@@ -25,6 +26,7 @@ from .common_error import squared_parts
 
 _LEAST, _MOST = 0.5, 2.0  # beyond these it is something else that is wrong
 _MOST_WAITING, _MOST_TRAFFIC = 1.0, 1.0
+_ONE_EACH: Mapping[str, float] = MappingProxyType({})
 
 
 class NetworkFactors(Struct, frozen=True):
@@ -61,12 +63,17 @@ ALONE = NetworkFactors()
 
 
 def fit_inside(
-    cost: BoardCost, measured: Sequence[NetworkMeasurement], graphs: Sequence[GraphMeasurement] = (), own_memory: bool = False
+    cost: BoardCost,
+    measured: Sequence[NetworkMeasurement],
+    graphs: Sequence[GraphMeasurement] = (),
+    own_memory: bool = False,
+    events: Mapping[str, float] = _ONE_EACH,
 ) -> NetworkFactors:
     """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power.
 
     Graphs have no host in their GPU time and energy, and alone determine the factors of kernels. With ``own_memory`` of the
-    GPU, host and kernels do not wait for each other's traffic.
+    GPU, host and kernels do not wait for each other's traffic. ``events`` are those of a kernel on the GPU, by
+    :func:`~jetdvfs.kernels.cost.host.issue_key`, each of which a graph's start hands over; a kernel of no such name has one.
     """
     from scipy.optimize import nnls
 
@@ -86,7 +93,7 @@ def fit_inside(
     if own_memory:
         rows = rows * [1.0, 0.0, 1.0, 0.0]
     if graphs:
-        in_graph, host_us = _of_graphs(graphs, of_kernels)
+        in_graph, host_us = _of_graphs(graphs, of_kernels, events)
         ones, rows = ones - in_graph * rows[:, 2], rows * [1.0, 1.0, 0.0, 1.0]
         each = [1 / item.latency_ms for network in networks.values() for item in _of(network, measured)]
         free, busy, _, moving, once_ms = map(float, nnls(np.column_stack([rows, np.concatenate(each)]), ones)[0])
@@ -120,17 +127,25 @@ def fit_inside(
     return NetworkFactors(of_host, of_time, of_power, waiting, traffic, host_us)
 
 
-def _of_graphs(graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts]) -> tuple[float, dict[str, float]]:
+def _of_graphs(
+    graphs: Sequence[GraphMeasurement], of_kernels: Mapping[str, KernelCosts], events: Mapping[str, float]
+) -> tuple[float, dict[str, float]]:
     """Factor of kernels in graphs, and the host's times of starting one in us, in least squares of relative errors."""
     from scipy.optimize import nnls
 
     predicted_ms = [_added_ms(of_kernels[one.network.digest])[one.index] for one in graphs]
     share = np.concatenate([each / one.gpu_ms for each, one in zip(predicted_ms, graphs, strict=True)])
-    terms = [np.stack([np.ones(len(one.index)), np.full(len(one.index), len(one.network.launches))], 1) for one in graphs]
+    counts = {handing("graph"): 1.0, **{f"{handing('graph')}.{name}": count for name, count in events.items()}}
+    counting, clocks = HostModel({}, NO_TIME).with_us(counts), np.ones(1, np.float32)
+    terms = []
+    for one in graphs:
+        handed = counting.handed_us("graph", one.network.launches, clocks, clocks)[-1, 0, 0]
+        terms.append(np.stack([np.ones(len(one.index)), np.full(len(one.index), handed)], 1))
     latency_ms = np.concatenate([one.latency_ms for one in graphs])
     beside = np.maximum(latency_ms - np.concatenate([one.gpu_ms for one in graphs]), 0.0)
-    start_ms, launch_ms = map(float, nnls(np.concatenate(terms) / latency_ms[:, None], beside / latency_ms)[0])
-    return float(share.sum() / (share @ share)), {"graph": 1e3 * start_ms, handing("graph"): 1e3 * launch_ms}
+    start_ms, event_ms = map(float, nnls(np.concatenate(terms) / latency_ms[:, None], beside / latency_ms)[0])
+    host_us = {"graph": 1e3 * start_ms, **{name: 1e3 * event_ms * count for name, count in counts.items()}}
+    return float(share.sum() / (share @ share)), host_us
 
 
 def _shares_of_graphs(

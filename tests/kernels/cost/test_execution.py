@@ -32,6 +32,27 @@ def test_a_graph_costs_the_host_one_start_however_many_kernels_it_has() -> None:
     np.testing.assert_allclose(twice.latency_ms, 2 * kernels_ms + 0.030, rtol=1e-5)
 
 
+HANDED = {"graph": (30.0, 0, 0, 0), "graph.launch": (1.0, 0, 0, 0), "graph.launch.relu": (3.0, 0, 0, 0)}
+
+
+def test_a_graph_is_handed_over_whole_with_all_gpu_events_of_each_kernel_before_the_first_runs() -> None:
+    cost = replace(board(), host=HostModel(HANDED, (0, 10_000.0, 0, 0)))
+    half = replace(relu(64), dtype="float16")  # counted with other types until it is known
+    mixed = network(relu(1 << 16), matmul(100), half, view())
+    kernels_ms = surface(mixed, cost, "sum").latency_ms
+    np.testing.assert_allclose(surface(mixed, cost, execution="graph").latency_ms, kernels_ms + 0.037, rtol=1e-5)
+    (start,) = (part for part in explain(mixed, cost, GRID.at(0), execution="graph").host if part.name == "graph")
+    assert start.host_ms == pytest.approx(0.037)
+
+
+def test_an_engine_is_handed_over_while_its_kernels_run() -> None:
+    calls = {"engine": (30.0, 0, 0, 0), "engine.launch": (1.0, 0, 0, 0)}
+    cost = replace(board(), host=HostModel(calls, (0, 10_000.0, 0, 0)))
+    heavy = network(*[matmul(1000)] * 20)
+    kernels_ms = surface(heavy, cost, "sum").latency_ms
+    np.testing.assert_allclose(surface(heavy, cost, execution="engine").latency_ms, kernels_ms + 0.031, rtol=1e-5)
+
+
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_where_the_gpu_is_the_bottleneck_execution_hardly_matters(execution: str) -> None:
     heavy = network(*[matmul(1000)] * 20)

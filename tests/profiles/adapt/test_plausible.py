@@ -29,7 +29,10 @@ def record_of(board: str) -> Measurements:
 
 @pytest.fixture(scope="module")
 def good() -> Measurements:
-    return record_of(BOARD)
+    record = record_of(BOARD)
+    times = record.tables["kernel_ms"]
+    counted = replace(times, value=np.full(len(times), 2.0))
+    return replace(record, tables={**record.tables, "kernel_events": counted})
 
 
 def with_figure(record: Measurements, table: str, value: float, place: int = 5) -> Measurements:
@@ -66,6 +69,8 @@ def test_what_a_simulated_board_measured_is_taken_as_it_is(board: str, tmp_path:
         ("kernel_mw", -1e12, "-1e+12 mW, expected at most 90 W of agx-xavier"),
         ("gap_us", math.nan, "nan us, expected a finite figure"),
         ("timing_us", 1e12, "1e+12 us, expected at most a second"),
+        ("kernel_events", 0.0, "0 events, expected a finite figure above zero"),
+        ("kernel_events", 1e5, "100000 events, expected at most 10,000"),
         ("host_us", 0.0, "0 us, expected a finite figure above zero"),
         ("host_us", 1e-9, f"1e-09 us, expected {FAR}"),
         ("host_active_mw", math.nan, "nan mW, expected a finite figure"),

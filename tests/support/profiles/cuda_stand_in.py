@@ -43,6 +43,7 @@ class StandInCuda:
         self._ends_ms: collections.deque[float] = collections.deque(maxlen=_QUEUE)
         self.host_ms = self.gpu_ms = 0.0
         self.graph_open: StandInGraph | None = None
+        self.profiler, self.ProfilerActivity, self._profiled = self, torch.profiler.ProfilerActivity, list[str]()
         self.nn = SimpleNamespace(functional=_Launching(torch.nn.functional, self))
 
     def __getattr__(self, name: str) -> Any:
@@ -82,12 +83,21 @@ class StandInCuda:
             self.graph_open.launches += kernels
             return
         self.host_ms += self._issue_ms
+        self._profiled += kernels
         for kernel in kernels:
             if len(self._ends_ms) == self._ends_ms.maxlen:
                 self.host_ms = max(self.host_ms, self._ends_ms[0])
             self.gpu_ms = max(self.gpu_ms, self.host_ms) + self.kernel_ms + (kernel != self._before) * self._switch_ms
             self._before = kernel
             self._ends_ms.append(self.gpu_ms)
+
+    @contextlib.contextmanager
+    def profile(self, activities: Any) -> Iterator[Any]:
+        self._profiled = []
+        yield self
+
+    def events(self) -> list[Any]:
+        return [SimpleNamespace(name=name, device_type="DeviceType.CUDA") for name in self._profiled]
 
     def mark(self) -> float:
         """An event."""

@@ -118,6 +118,7 @@ class CpuMeter:
         self._patience, self._wait = patience, wait
         self._notebook, self._refused = notebook or CampaignNotes(), dict[str, str]()
         self.ran: dict[str, list[str]] = {}
+        self.events: dict[tuple[Any, ...], float] = {}
         self.event_us: float | None = None
 
     @property
@@ -261,6 +262,7 @@ class CpuMeter:
         self.event_us = answer.get("event_us", self.event_us)
         known = self.ran.setdefault(call.kind, [])
         known += [name for name in answer["ran"] if name not in known]
+        self.events[call.signature] = answer.get("events", math.nan)
         return float(answer["ms"])
 
     def _model(self, network: Network) -> dict[str, object]:

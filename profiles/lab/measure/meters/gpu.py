@@ -62,6 +62,9 @@ class GpuMeter:
     ) -> NDArray[np.float64]:
         return self._figures(configurations, lambda row, at: self._torch.kernel_times_ms([invocations[row]], [at])[0])
 
+    def kernel_events(self, invocations: Sequence[KernelInvocation]) -> NDArray[np.float64]:
+        return np.array([self._torch.events.get(call.signature, math.nan) for call in invocations])
+
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:

@@ -126,14 +126,18 @@ class KernelWorker(Worker):
         return found
 
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time of one kernel in ms: on a GPU after another kernel in a CUDA graph, or in a stream (``burst_ms``)."""
+        """Time of one kernel in ms: on a GPU after another kernel in a CUDA graph, or in a stream (``burst_ms``).
+
+        ``events`` counts what it runs on a GPU: kernels, copies and fills.
+        """
         run = self._kernel_of(request["kernel"])
-        ran = self._ran(run)
+        events = self._ran(run)
+        ran = sorted(set(events))
         if self.device != "cuda":
             return {"ran": ran, **self._timed(run, request, waiting=True)}
-        told = self._in_bursts(run, request)
+        told = {"ran": ran, "events": len(events), **self._in_bursts(run, request)}
         in_graph_ms = self._after_another_ms(run, told["ms"])
-        return {"ran": ran, **told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
+        return {**told, "ms": told["ms"] if in_graph_ms is None else in_graph_ms, "burst_ms": told["ms"]}
 
     def repeat(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel or network back to back for some seconds while the parent reads sensors.

@@ -88,6 +88,15 @@ class NetworkGraphs(NamedTuple):
 
 
 @runtime_checkable
+class EventMeter(Protocol):
+    """Meter that counts the GPU events of the kernels that it timed."""
+
+    def kernel_events(self, invocations: Sequence[KernelInvocation]) -> NDArray[np.float64]:
+        """Number of kernels, copies and fills that each launches; NaN if unknown."""
+        ...
+
+
+@runtime_checkable
 class GraphMeter(Protocol):
     """Meter that also runs networks as CUDA graphs. Raises :class:`~jetdvfs.profiles.errors.MeasurementError`."""
 

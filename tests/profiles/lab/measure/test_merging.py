@@ -67,7 +67,13 @@ def test_a_merged_record_says_of_each_board_what_its_own_record_said(mine: Measu
 
 
 @pytest.mark.parametrize(
-    ("table", "like"), [("graph_ms", "network_ms"), ("fixed_network_ms", "network_ms"), ("fixed_kernel_ms", "kernel_ms")]
+    ("table", "like"),
+    [
+        ("graph_ms", "network_ms"),
+        ("fixed_network_ms", "network_ms"),
+        ("fixed_kernel_ms", "kernel_ms"),
+        ("kernel_events", "kernel_ms"),
+    ],
 )
 def test_every_table_of_networks_and_kernels_keeps_its_subject(
     mine: Measurements, theirs: Measurements, table: str, like: str

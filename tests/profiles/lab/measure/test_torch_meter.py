@@ -103,6 +103,23 @@ def test_time_of_a_gpus_kernel_has_neither_the_host_nor_events_in_it(issue_ms: f
     assert answer["event_us"] == pytest.approx(1e3 * event_ms, abs=1e-9)
 
 
+class SplittingCuda(StandInCuda):
+    """A library that runs a kernel in two parts, and adds them."""
+
+    def launch(self, *kernels: str) -> None:
+        super().launch(*(part for kernel in kernels for part in (kernel, kernel, "sum")))
+
+
+@pytest.mark.parametrize(("gpu", "events"), [(StandInCuda, 1), (SplittingCuda, 3)])
+def test_a_kernel_counts_all_that_it_runs_on_a_gpu(gpu: type[StandInCuda], events: int) -> None:
+    library = gpu(pytest.importorskip("torch"), issue_ms=0.01, kernel_ms=0.02, gpu_hz=1e9)
+    request = {"do": "kernel", "kernel": smallest("relu").to_json(), "timings": 20, "seconds": 0.1}
+    worker = KernelWorker(library, "cuda")
+    for _ in range(2):  # the second answer is remembered
+        answer = worker.answer(request)
+        assert answer["events"] == events and answer["ran"] == sorted({"relu", "sum"} if events > 1 else {"relu"})
+
+
 @pytest.mark.parametrize(("captures", "took_ms"), [(True, 0.025), (False, 0.02)])
 def test_a_gpus_kernel_is_timed_after_another_in_a_graph_if_it_can_be_captured(captures: bool, took_ms: float) -> None:
     gpu = StandInCuda(pytest.importorskip("torch"), 0.01, 0.02, gpu_hz=1.377e9, switch_ms=0.005, captures=captures)

@@ -31,7 +31,7 @@ WORKER = """
 import json, sys
 answer = {
     "torch": "2", "device_name": "NVIDIA RTX 0", "threads": 1, "kinds": ["conv2d", "relu"], "ran": [], "timings": 5,
-    "ms": 1.0, "gpu_ms": 0.9, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
+    "events": 3, "ms": 1.0, "gpu_ms": 0.9, "period_ms": 1.0, "flops_per_s": 1e13, "bytes_per_s": 1e12,
 }
 for line in sys.stdin:
     print(json.dumps(answer), flush=True)
@@ -70,6 +70,12 @@ def test_clocks_stay_as_they_are_and_power_is_what_nvml_counts(worker: Path, mod
         assert 0.3e3 * POWER_W < found.tables[name].value.mean() < 3e3 * POWER_W
     assert (found.tables["kernel_ms"].value > 0).all() and (found.tables["host_us"].value > 0).all()
     assert found.environment["clocks_seen_mhz"] == [1800] and found.environment["clocks_locked"] is False
+
+
+def test_gpu_events_are_counted_once_a_kernel(worker: Path, model: MeasuredModel) -> None:
+    found = measured(StandInNvml(), worker, model, 600, 1800)
+    counted = found.tables["kernel_events"]
+    assert sorted(counted.what) == sorted({*found.tables["kernel_ms"].what}) and set(counted.value) == {3.0}
 
 
 def test_networks_run_as_cuda_graphs_too(worker: Path, model: MeasuredModel) -> None:

@@ -90,7 +90,8 @@ def test_starts_are_taken_apart_into_what_each_kernel_costs_and_the_rest() -> No
     found = fit_start(board().host, MeasurementRows.joined(rows), np.concatenate(launches), GRID)
     assert found.knows("engine") and not found.knows("graph")
     levels = GRID.levels_mhz()
-    start, each = (of("engine", levels[0], levels[2])[:, 0] for of in (found.start_us, found.handing_us))
+    start = found.start_us("engine", levels[0], levels[2])[:, 0]
+    each = found.handed_us("engine", [relu(1)], levels[0], levels[2])[-1, :, 0]
     np.testing.assert_allclose(start, 20 + 40_000 / levels[0], rtol=1e-4)
     np.testing.assert_allclose(each, 1 + 1000 / levels[0], rtol=1e-4)
     with pytest.raises(MeasurementError, match="starts of 1 sizes were measured; expected 2 or more"):

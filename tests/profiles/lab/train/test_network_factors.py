@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -126,7 +126,8 @@ def test_how_long_kernels_wait_for_what_the_host_moves_is_found() -> None:
     assert found.host == pytest.approx(1.1, abs=0.02) and found.power == pytest.approx(1.0, abs=0.02)
 
 
-def test_graphs_tell_the_factor_of_kernels_and_the_start_of_a_graph() -> None:
+@pytest.mark.parametrize("events", [{}, {"matmul": 3.0}])
+def test_graphs_tell_the_factor_of_kernels_and_the_start_of_a_graph(events: Mapping[str, float]) -> None:
     alone = board(slowdown=2.0)
     inside = replace(board(slowdown=2.2), host=alone.host.scaled(1.3).with_us({"eager": 50.0}))
     everywhere = np.arange(GRID.size)
@@ -135,13 +136,14 @@ def test_graphs_tell_the_factor_of_kernels_and_the_start_of_a_graph() -> None:
         true = surface(net, inside)
         measured.append(NetworkMeasurement(net, everywhere, true.latency_ms.ravel(), true.energy_mj.ravel()))
         gpu_ms = surface(net, inside, "sum").latency_ms.ravel()
-        begun_ms = (20.0 + 0.1 * len(net.launches)) / 1e3
+        begun_ms = (20.0 + 0.1 * sum(events.get(launch.kind, 1.0) for launch in net.launches)) / 1e3
         energy_mj = surface(net, inside, "sum").energy_mj.ravel()
         graphs.append(GraphMeasurement(net, everywhere, gpu_ms + begun_ms, gpu_ms, energy_mj))
-    found = fit_inside(alone, measured, graphs)
+    found = fit_inside(alone, measured, graphs, events=events)
     assert found.time == pytest.approx(1.1, abs=0.01) and found.host == pytest.approx(1.3, abs=0.03)
     assert found.power == pytest.approx(1.0, abs=0.02)
-    assert found.host_us == pytest.approx({"graph": 20.0, "graph.launch": 0.1, "eager": 50.0}, rel=0.1)
+    of_kinds = {f"graph.launch.{kind}": 0.1 * count for kind, count in events.items()}
+    assert found.host_us == pytest.approx({"graph": 20.0, "graph.launch": 0.1, "eager": 50.0, **of_kinds}, rel=0.1)
 
 
 def test_a_gpu_with_memory_of_its_own_waits_for_no_traffic_of_the_host() -> None:
