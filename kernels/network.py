@@ -8,9 +8,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from msgspec import MsgspecError, Struct, convert, field
+from msgspec import Meta, Struct, convert, field
+from msgspec.json import decode, encode
 
 from .boundary import Boundary
 from .errors import EndsEarly, ModelError
@@ -18,8 +19,11 @@ from .values import PartlyCompared
 
 __all__ = ["HostOp", "KernelInvocation", "Network", "TensorSpec"]
 
-Shape: TypeAlias = tuple[int, ...]
-ParamValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
+_Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
+_Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Signed: TypeAlias = Annotated[int, Meta(gt=-1 << 62, lt=1 << 62)]
+Shape: TypeAlias = Annotated[tuple[_Count, ...], Meta(max_length=16)]
+ParamValue: TypeAlias = bool | int | float | str | tuple[_Signed, ...] | None
 
 DTYPE_BYTES: Mapping[str, int] = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
@@ -56,7 +60,7 @@ class TensorSpec(PartlyCompared, frozen=True):
     _ignored = frozenset({"typed"})
     shape: Shape
     dtype: str = "float32"
-    name: str = ""
+    name: _Text = ""
     value: tuple[bool | int | float | str, ...] | None = None
     typed: bool = True
 
@@ -83,14 +87,12 @@ class TensorSpec(PartlyCompared, frozen=True):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
         """Read the JSON form; raises KeyError, TypeError or ValueError."""
-        dtype = data.get("dtype") or "float32"
-        value = data.get("value")
-        if dtype not in PLAIN_TYPES:
-            _dtype(dtype)
-        if value is not None and not all(isinstance(item, (bool, int, float, str)) for item in value):
-            raise TypeError("an input's value is a list of numbers, truth values or texts")
-        items = None if value is None else tuple(value)
-        return cls(_shape(data["shape"]), dtype, _text(data.get("name") or ""), items, typed=bool(data.get("dtype")))
+        typed = bool(data.get("dtype"))
+        given = {"shape": data["shape"], "value": data.get("value"), "name": data.get("name") or "", "typed": typed}
+        spec = convert({**given, "dtype": data["dtype"] if typed else "float32"}, cls)
+        if not spec.is_plain:
+            _check_type(spec.dtype, DTYPE_BYTES)
+        return spec
 
 
 class SizedTensor(Struct, frozen=True):
@@ -126,14 +128,14 @@ class KernelInvocation(Struct, frozen=True, dict=True):
         bytes: inputs + weights + outputs, each moved once.
     """
 
-    kind: str
-    scope: str
+    kind: _Text
+    scope: _Text
     inputs: tuple[Shape, ...]
     output: Shape
     dtype: str
-    params: Mapping[str, ParamValue] = field(default_factory=dict)
-    flops: int = 0
-    bytes: int = 0
+    params: Mapping[_Text, ParamValue] = field(default_factory=dict)
+    flops: _Count = 0
+    bytes: _Count = 0
 
     @cached_property
     def signature(self) -> tuple[Any, ...]:
@@ -141,42 +143,27 @@ class KernelInvocation(Struct, frozen=True, dict=True):
         return (self.kind, self.inputs, self.output, self.dtype, tuple(sorted(self.params.items(), key=lambda item: item[0])))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "scope": self.scope,
-            "inputs": [list(shape) for shape in self.inputs],
-            "output": list(self.output),
-            "dtype": self.dtype,
-            "params": {name: list(value) if isinstance(value, tuple) else value for name, value in self.params.items()},
-            "flops": self.flops,
-            "bytes": self.bytes,
-        }
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelInvocation:
         """Read the JSON form; raises ModelError."""
         try:
-            return cls(
-                kind=_text(data["kind"]),
-                scope=_text(data.get("scope", "")),
-                inputs=tuple(_shape(shape) for shape in data["inputs"]),
-                output=_shape(data["output"]),
-                dtype=_launch_dtype(data["dtype"]),
-                params={_text(name): _param(value) for name, value in data.get("params", {}).items()},
-                flops=_count(data["flops"]),
-                bytes=_count(data["bytes"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            launch = convert({"scope": "", **data, "flops": data["flops"], "bytes": data["bytes"]}, cls)
+            _check_type(launch.dtype, {**DTYPE_BYTES, **PACKED_TYPES})
+        except (KeyError, TypeError, ValueError) as error:
             raise ModelError(
                 f"launch {data!r:.80}: expected kind, inputs, output, dtype, params, flops and bytes ({error!r})"
             ) from error
+        return launch
 
 
 class HostOp(Struct, frozen=True):
     """A call that costs host time and launches nothing (a view, an eval-mode dropout, shape arithmetic on tensors)."""
 
-    name: str
-    scope: str
+    name: _Text
+    scope: _Text = ""
 
 
 Call: TypeAlias = KernelInvocation | HostOp
@@ -269,18 +256,8 @@ class Network(Struct, frozen=True):
             "kinds": self.kinds,
             "optimized": self.optimized,
         }
-        if self.boundary:
-            data["boundary"] = self.boundary.to_json()
-        if self.runtime:
-            data["runtime"] = self.runtime
-        if self.unread:
-            data["unread"] = self.unread
-        if self.reads:
-            data["reads"] = [list(writers) for writers in self.reads]
-        if self.operators:
-            data["operators"] = list(self.operators)
-        if self.views:
-            data["views"] = [list(views) for views in self.views]
+        optional = ("boundary", "runtime", "unread", "reads", "operators", "views")
+        data |= {name: _plain(value) for name in optional if (value := getattr(self, name))}
         if host_calls:
             before = 0
             data["host_calls"] = []
@@ -298,25 +275,25 @@ class Network(Struct, frozen=True):
             launches = [KernelInvocation.from_json(item) for item in data["launches"]]
             hosts: dict[int, list[Call]] = {}
             for item in data.get("host_calls", ()):
-                op = HostOp(_text(item["name"]), _text(item.get("scope", "")))
-                hosts.setdefault(min(_count(item["before_launch"]), len(launches)), []).append(op)
+                before = convert(item["before_launch"], _Count)
+                hosts.setdefault(min(before, len(launches)), []).append(convert(item, HostOp))
             calls: list[Call] = []
             for position, launch in enumerate(launches):
                 calls += [*hosts.get(position, ()), launch]
             calls += hosts.get(len(launches), [])
             return cls(
-                name=_text(data.get("name", "network")),
+                name=convert(data.get("name", "network"), _Text),
                 inputs=tuple(TensorSpec.from_json(item) for item in data.get("inputs", ())),
                 calls=tuple(calls),
                 boundary=convert(data.get("boundary"), Boundary | None),
                 reads=_reads(data.get("reads", ()), launches),
                 optimized=data.get("optimized") is True,
-                runtime=_text(data.get("runtime", "")),
-                unread=_text(data.get("unread", "")),
+                runtime=convert(data.get("runtime", ""), _Text),
+                unread=convert(data.get("unread", ""), _Text),
                 operators=_operators(data.get("operators", ()), launches),
                 views=_views(data.get("views", ()), launches),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, MsgspecError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"network: expected an object with a list of launches ({error!r})") from error
 
 
@@ -347,9 +324,13 @@ def numel(shape: Sequence[int]) -> int:
     return product
 
 
+def _plain(value: Any) -> Any:
+    return decode(encode(value))
+
+
 def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
     """Writers of each launch's inputs; empty if they do not fit the list, which was then edited."""
-    reads = tuple(tuple(_signed(writer) for writer in writers) for writers in value)
+    reads = convert(value, tuple[tuple[_Signed, ...], ...])
     fits = len(reads) == len(launches) and all(
         len(writers) == len(launch.inputs) and all(-1 <= writer < number for writer in writers)
         for number, (writers, launch) in enumerate(zip(reads, launches, strict=True))
@@ -359,55 +340,17 @@ def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int,
 
 def _operators(value: Any, launches: Sequence[KernelInvocation]) -> tuple[str, ...]:
     """Operator of each launch; empty if they do not fit the list, which was then edited."""
-    operators = tuple(_text(name) for name in value)
+    operators = convert(value, tuple[_Text, ...])
     return operators if len(operators) == len(launches) else ()
 
 
 def _views(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
     """Views of each launch's inputs; empty if they do not fit the list, which was then edited."""
-    views = tuple(tuple(_count(view) for view in inputs) for inputs in value)
+    views = convert(value, tuple[tuple[_Count, ...], ...])
     fits = [len(inputs) for inputs in views] == [len(launch.inputs) for launch in launches]
     return views if fits else ()
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 1024:
-        raise TypeError("expected a string of at most 1024 characters")
-    return value
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise TypeError("expected a non-negative integer")
-    return value
-
-
-def _shape(value: Any) -> Shape:
-    shape = tuple(_count(size) for size in value)
-    if len(shape) > 16:
-        raise ValueError("a tensor has at most 16 dimensions")
-    return shape
-
-
-def _dtype(value: Any) -> str:
-    if value not in DTYPE_BYTES:
-        raise ValueError(f"dtype {value!r}; valid: {', '.join(DTYPE_BYTES)}")
-    return str(value)
-
-
-def _launch_dtype(value: Any) -> str:
-    return str(value) if value in PACKED_TYPES else _dtype(value)
-
-
-def _param(value: Any) -> ParamValue:
-    if isinstance(value, (list, tuple)):
-        return tuple(_signed(item) for item in value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TypeError("a parameter is a JSON scalar or a list of integers")
-
-
-def _signed(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 62:
-        raise TypeError("expected an integer")
-    return value
+def _check_type(dtype: str, valid: Collection[str]) -> None:
+    if dtype not in valid:
+        raise ValueError(f"dtype {dtype!r}; valid: {', '.join(DTYPE_BYTES)}")
