@@ -16,7 +16,7 @@ from ...kernels.values import PartlyCompared
 from ..errors import TargetNotAttainable
 from .limits import BoardConstraints, Limits
 from .plan import Caveats, Plan, PlannedOption, Planning, longest_ms, requirements
-from .targets import FIGURE_NAMES, FIGURE_UNITS, parse_target
+from .targets import FIGURE_NAMES, parse_target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,8 +199,7 @@ class PlanRequest(Struct, frozen=True):
         cell = int(np.argmin(np.where(among, over, np.inf)))
         configuration = self.surface.grid.at(cell)
         texts = (
-            f"{FIGURE_NAMES[bound.figure]} {float(getattr(figures, bound.figure).flat[cell]):.4g} {FIGURE_UNITS[bound.figure]}"
-            for bound in bounds
+            f"{FIGURE_NAMES[bound.figure]} {bound.text(float(getattr(figures, bound.figure).flat[cell]))}" for bound in bounds
         )
         within = f" within {limits.budget}" if limits.budget else ""
         best = ", ".join(texts) or f"power {float(power_mw.flat[cell]) / 1e3:.4g} W"
@@ -243,8 +242,7 @@ class PlanRequest(Struct, frozen=True):
         for bound in requirements(parse_target(self.target), self.fps):
             value = float(getattr(figures, bound.figure)[index])
             if value > bound.limit * _KEPT:
-                unit = FIGURE_UNITS[bound.figure]
-                return f"{FIGURE_NAMES[bound.figure]} {value:.4g} {unit}, over {bound.limit:.4g} {unit}"
+                return bound.exceeded(value)
         return None
 
 

@@ -22,7 +22,7 @@ from ..hardware.power_modes import UNITS_MASK, bound_levels, changed_masks
 from .lease_plan import PlanRequest
 from .limits import ClockLimits, Limits, permitted
 from .plan import outlook
-from .targets import FIGURE_NAMES, FIGURE_UNITS, Figure, TargetBound, check_confidence
+from .targets import FIGURE_NAMES, TargetBound, check_confidence
 
 WORTH = 0.03
 _AS_GOOD = 0.005
@@ -95,7 +95,7 @@ def evaluated_modes(
             slower = 1.0 if part is None else 1 / part
             here = {name: figure * slower for name, figure in at.items()}
             here["power_mw"] = min(here["power_mw"], float(busy.power_mw[index]))  # a pause draws no more than work
-            lacking = short + [_lack(bound, here) for bound in needed if here[bound.figure] > bound.limit]
+            lacking = short + [bound.exceeded(here[bound.figure]) for bound in needed if here[bound.figure] > bound.limit]
             lacking += ["which part of the GPU it leaves on is not known"] if part is None else []
             found.append(
                 ModeChoice(name, mode, configuration, here["latency_ms"], here["power_mw"], part, tuple(dict.fromkeys(lacking)))
@@ -124,11 +124,6 @@ def a100_slice(memory_bytes: float) -> str | None:
 
 def highest(grid: FrequencyGrid, mode: PowerMode) -> FrequencyConfiguration:
     return FrequencyConfiguration(*(bound_levels(grid.levels(axis), getattr(mode, axis))[-1] for axis in AXES))
-
-
-def _lack(bound: TargetBound, figures: Mapping[Figure, float]) -> str:
-    unit = FIGURE_UNITS[bound.figure]
-    return f"{FIGURE_NAMES[bound.figure]} {figures[bound.figure]:.4g} {unit}, over {bound.limit:.4g} {unit}"
 
 
 def share_on(masks: Mapping[str, int] | None, modes: ModeSet) -> float | None:

@@ -374,8 +374,7 @@ class _Planner:
             return "outside the limits"
         for bound in self.requirements:
             if not self._meets(bound)[other]:
-                value = getattr(self.cautious, bound.figure)[other]
-                return f"{FIGURE_NAMES[bound.figure]} {bound.text(value)}, over {bound.text(bound.limit)}"
+                return bound.exceeded(getattr(self.cautious, bound.figure)[other])
         if abs(objective[other] / objective[chosen] - 1) <= TIE:
             return f"the same {self._merit()}"
         return f"{self._merit()} {_share(objective[other], objective[chosen])}"

@@ -81,6 +81,9 @@ class TargetBound(Struct, frozen=True):
     def text(self, value: float) -> str:
         return f"{value:.4g} {FIGURE_UNITS[self.figure]}"
 
+    def exceeded(self, value: float) -> str:
+        return f"{FIGURE_NAMES[self.figure]} {self.text(value)}, over {self.text(self.limit)}"
+
 
 class TokenRate(TargetBound, frozen=True):
     def __str__(self) -> str:
