@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from ..board import BoardDescription, PowerMode
 from .faults import Faults
-from .tree.attributes import Provider
+from .tree.attributes import Attribute, Nodes
 from .tree.clocks.clock import SimulatedClock, TransitionCost
 from .tree.clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy, SimulatedCpuPolicy49
 from .tree.clocks.devfreq import FurtherDevfreq, PowerGate, SimulatedGpu, SimulatedGpu49
-from .tree.clocks.emc import ActivityMonitor, BpmpFiles, BwmgrDevfreq, ClockCap, IsoCap, OverrideFiles, SimulatedMemoryClock
+from .tree.clocks.emc import SimulatedMemoryClock, bpmp_files, bwmgr_devfreq, clock_cap, iso_cap, override_files
 from .tree.sensors.fan import SimulatedFan
-from .tree.sensors.monitors import Ina238Files, PowerMonitorFiles, PowerMonitorIio, RailLedger, SimulatedPowerMonitor
+from .tree.sensors.monitors import RailLedger, SimulatedPowerMonitor, iio_files, ina238_files, ina3221_files
 from .tree.sensors.overcurrent import OverCurrent
 from .tree.sensors.thermal import SimulatedZone, ThermalModel
 from .tree.sensors.throttle import Slowdown, Throttle
@@ -106,25 +106,25 @@ class BoardParts(Struct, frozen=True):
             memory.cap = self.mode.emc_hz
         return memory
 
-    def memory_files(self, memory: SimulatedMemoryClock) -> Iterator[Provider]:
+    def memory_files(self, memory: SimulatedMemoryClock) -> Nodes:
         section = self.description.section("emc")
         ways: Sequence[str] = section["drivers"]
         if "bpmp" in ways:
-            yield BpmpFiles(memory, section, float(self.twin.get("bpmp_read_ms", 0.0)) / 1e3)
+            yield from bpmp_files(memory, section, float(self.twin.get("bpmp_read_ms", 0.0)) / 1e3)
         if "override" in ways:
-            yield OverrideFiles(memory, section)
+            yield from override_files(memory, section)
         if "devfreq" in ways:
-            yield BwmgrDevfreq(memory, str(section["devfreq"]))
+            yield from bwmgr_devfreq(memory, str(section["devfreq"]))
         if "cap" in section:
             rounds = str(section["cap"]).startswith("/sys/kernel/nvpmodel_clk_cap/")
             boot_hz = None if self.twin.get("power_hints", True) else int(self.twin["boot_cap_hz"])
-            yield ClockCap(memory, section["cap"], boot_hz) if rounds else IsoCap(memory, section["cap"])
+            yield from clock_cap(memory, section["cap"], boot_hz) if rounds else iso_cap(memory, section["cap"])
         if "activity" in section:
-            yield ActivityMonitor(memory, section["activity"][0])
+            yield section["activity"][0], Attribute(lambda: memory.activity_khz)
 
-    def monitors(self, rails: RailLedger) -> Iterator[Provider]:
+    def monitors(self, rails: RailLedger) -> Nodes:
         section = self.description.section("rails")
-        bus, driver = str(section["bus"]), str(section["driver"])
+        driver = str(section["driver"])
         for number, monitor in enumerate(self.description.monitors):
             sensor = SimulatedPowerMonitor(
                 monitor.channels,
@@ -134,14 +134,15 @@ class BoardParts(Struct, frozen=True):
                 self.random,
                 self.faults,
                 int(self.twin.get("samples", 1)),
+                self.now,
             )
+            device = f"{section['bus']}/{monitor.address}"
             if self.legacy:
-                yield PowerMonitorIio(sensor, bus, monitor.address, f"iio:device{number}", driver, self.now)
+                yield from iio_files(sensor, device, f"iio:device{number}", driver)
             elif monitor.chip == "ina238":
-                yield Ina238Files(sensor, bus, monitor.address, monitor.hwmon, driver, self.now)
+                yield from ina238_files(sensor, device, monitor.hwmon, driver)
             else:
-                limits_ma = self.twin.get("current_limits_ma", {})
-                yield PowerMonitorFiles(sensor, bus, monitor.address, monitor.hwmon, driver, self.now, limits_ma)
+                yield from ina3221_files(sensor, device, monitor.hwmon, driver, self.twin.get("current_limits_ma", {}))
 
     def fan(self) -> SimulatedFan:
         thermal = self.twin["thermal"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -24,12 +24,12 @@ from .frames import BoardSilicon, Execute, FrameCost, FrameCosts, FrameStream, R
 from .parts import BoardParts
 from .silicon.silicon import Silicon, execute
 from .tools.files import ToolFiles
-from .tree.attributes import Link, Provider, Tree
+from .tree.attributes import Link, Nodes, Tree
 from .tree.clocks.cpufreq import SimulatedCpuPolicy
 from .tree.clocks.ticks import BACKGROUND_LOAD, GovernorTicks
-from .tree.identity import SimulatedIdentity
+from .tree.identity import identity_files
 from .tree.procfs import Processes, ProcessorTime
-from .tree.sensors.battery import SimulatedBattery
+from .tree.sensors.battery import battery_files
 from .tree.sensors.fan import fan_files
 from .tree.sensors.monitors import RailLedger
 from .variant import boot_mode, installed, mode_set, powered_sms
@@ -98,30 +98,33 @@ class SimulatedBoard:
         self._slowdown = shop.slowdown(self.policies, self.gpu, self.thermal, over_current, self._fan)
         self._processors = ProcessorTime(cores, self.policies, pressure=not shop.legacy)
         self.rails = RailLedger(silicon.rails, self.now)
-        identity = SimulatedIdentity(description, f"{1421100000000 + silicon.node}")
-        fan = fan_files(self._fan, description.section("fan"))
-        providers: list[Provider] = [cores, *self.policies, self.gpu, *shop.memory_files(self.emc), self.thermal, fan, identity]
         self.tools = ToolFiles(description, modes, booted, self.faults, lambda: self.gpu.load > 0)
-        providers += [self.tools, self._processors, *self._others, *([over_current] if over_current else [])]
-        providers += shop.monitors(self.rails)
-        if battery_wh is not None:
-            providers.append(self._battery(battery_wh))
-        self.tree = self._build_tree(providers)
+        self.tree = self._build_tree(
+            *(cores.nodes(), self.gpu.nodes(), self.thermal.nodes(), self.tools.nodes(), self._processors.nodes()),
+            *(policy.nodes() for policy in self.policies),
+            *(device.nodes() for device in self._others),
+            *([over_current.nodes()] if over_current else []),
+            shop.memory_files(self.emc),
+            fan_files(self._fan, description.section("fan")),
+            identity_files(description, f"{1421100000000 + silicon.node}"),
+            shop.monitors(self.rails),
+            *([] if battery_wh is None else [self._battery(battery_wh)]),
+        )
         self._governors.wake(self.now)
 
-    def _battery(self, full_wh: float) -> SimulatedBattery:
+    def _battery(self, full_wh: float) -> Nodes:
         counted = [self.rails.rails.index(rail) for rail in self.description.total_rails]
 
         def total(figures: tuple[float, ...]) -> float:
             return sum(figures[index] for index in counted)
 
         began = self.now
-        return SimulatedBattery(full_wh, lambda: total(self.rails.joules), lambda: self.now - began, lambda: total(self.watts))
+        return battery_files(full_wh, lambda: total(self.rails.joules), lambda: self.now - began, lambda: total(self.watts))
 
-    def _build_tree(self, providers: Sequence[Provider]) -> Tree:
+    def _build_tree(self, *parts: Nodes) -> Tree:
         tree = Tree(self.present, self.clock, self.faults)
-        for provider in providers:
-            tree.add(provider)
+        for nodes in parts:
+            tree.add(nodes)
         gpu = self.description.section("gpu")
         for path in gpu["links"]:
             tree.put(path, Link(gpu["device"]))

@@ -15,7 +15,7 @@ from ..errors import TwinError
 from .simulated_board import SimulatedBoard
 from .tools.modes_file import render
 from .tree.attributes import Attribute, Link, constant
-from .tree.clocks.mainline_emc import MainlineEmc
+from .tree.clocks.emc import mainline_emc
 
 STATES: dict[str, Callable[[SimulatedBoard], None]] = {}
 _DEBUGFS = "/sys/kernel/debug"
@@ -48,9 +48,9 @@ def _text(board: SimulatedBoard, path: str, text: str) -> None:
     assert isinstance(node, Attribute)
     said = [text]
 
-    def write(value: str) -> float:
+    def write(value: str) -> float | None:
         said.clear()
-        return node.write(value) if node.write is not None else 0.0
+        return node.write(value) if node.write is not None else None
 
     read = node.read
     shown = Attribute(lambda: said[0] if said else read() if read else "", write if node.write else None, node.mode)
@@ -152,7 +152,7 @@ def mainline_memory_clock(board: SimulatedBoard) -> None:
     """Mainline kernel with limits of the memory clock, and without NVIDIA's drivers."""
     board.faults.vanish(f"{_DEBUGFS}/bpmp")
     no_memory_clock(board)
-    board.tree.add(MainlineEmc(board.emc))
+    board.tree.add(mainline_emc(board.emc))
     board.tree.restrict(_DEBUGFS, 0o700)
 
 

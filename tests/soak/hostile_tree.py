@@ -120,6 +120,6 @@ class HostileTree(Tree):
         self._meddling.spring("write", self._caller(), lambda: super(HostileTree, self).write(path, data))
         super().write(path, data)
 
-    def _content(self, path: str, read: Callable[[], str | bytes]) -> bytes | None:
+    def _content(self, path: str, read: Callable[[], object]) -> bytes | None:
         content = self._meddling.contents.get(path)
         return super()._content(path, read) if content is None else content

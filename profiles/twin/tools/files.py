@@ -7,11 +7,11 @@ import errno
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ...board import BoardDescription, ModeSet, PowerMode
 from ..faults import Faults
-from ..tree.attributes import Attribute, Link, constant, refusal, whole_number
+from ..tree.attributes import Attribute, Link, Nodes, constant, refusal, whole_number
 from .modes_file import THOR_MASK, render
 from .nvpmodel import CONF, STATUS
 from .system import REBOOT_FILE, TOOLS_FILE
@@ -42,28 +42,25 @@ class ToolFiles:
         self._gpu_busy = gpu_busy
         self._mode = mode.id
 
-    def _set_status(self, text: str) -> float:
+    def _set_status(self, text: str) -> None:
         told = re.match(r"pmode:(\d+)\b", text)
         if told is None:
             raise refusal(errno.EINVAL)
         self._mode = int(told[1])
-        return 0.0
 
-    def _set_mask(self, text: str) -> float:
+    def _set_mask(self, text: str) -> None:
         # The mask acts when the GPU's firmware starts, which it has done.
         if whole_number(text) != self._masks["gpu_pg_mask"]:
             raise refusal(errno.EBUSY)
-        return 0.0
 
-    def _reboot(self, text: str) -> float:
+    def _reboot(self, text: str) -> None:
         self.reboots += 1
-        return 0.0
 
     def _told(self) -> str:
         tools = {tool: sorted(how) for tool, how in self._faults.tools.items()}
         return json.dumps({**tools, "gpu_busy": self._gpu_busy()})
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         modes = self._modes
         conf = f"/etc/nvpmodel/{modes.conf}"
         yield conf, constant(render(self._board, modes))
@@ -74,6 +71,6 @@ class ToolFiles:
             script = _SCRIPT.format(python=sys.executable, name=name).encode()
             yield path, Attribute(lambda script=script: script, mode=0o755, fixed=True)  # type: ignore[misc]
         if "gpu_pg_mask" in self._masks:
-            yield THOR_MASK, Attribute(lambda: str(self._masks["gpu_pg_mask"]), self._set_mask)
+            yield THOR_MASK, Attribute(lambda: self._masks["gpu_pg_mask"], self._set_mask)
         yield TOOLS_FILE, Attribute(self._told)
         yield REBOOT_FILE, Attribute(None, self._reboot)

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -72,8 +72,8 @@ class Attribute(Struct, frozen=True):
     """One file.
 
     Attributes:
-        read: its value; text gets a newline, bytes are served unchanged. None: not readable.
-        write: takes the text, returns the writer's delay in s, raises OSError to refuse.
+        read: its value; its text gets a newline, bytes are served unchanged. None: not readable.
+        write: takes the text, returns the writer's delay in s, if any, raises OSError to refuse.
         mode: permission bits; by default the kernel's for its methods.
         present: True if the node exists now.
         delay_s: time of a read (a firmware round trip).
@@ -81,8 +81,8 @@ class Attribute(Struct, frozen=True):
         fixed: True for a constant value.
     """
 
-    read: Callable[[], str | bytes] | None
-    write: Callable[[str], float] | None = None
+    read: Callable[[], object] | None
+    write: Callable[[str], float | None] | None = None
     mode: int = 0
     present: Callable[[], bool] = lambda: True
     delay_s: float = 0.0
@@ -106,14 +106,12 @@ class Link(Struct, frozen=True):
     present: Callable[[], bool] = lambda: True
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode() + b"\n"
+Nodes: TypeAlias = Iterator[tuple[str, Attribute | Link]]
+"""Files by path."""
 
 
-class Provider(Protocol):
-    """Part of the board that has files."""
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]: ...
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else f"{value}\n".encode()
 
 
 class Tree:
@@ -128,8 +126,8 @@ class Tree:
         self._private: dict[str, int] = {}
         self._structure = threading.Lock()
 
-    def add(self, provider: Provider) -> None:
-        for path, node in provider.nodes():
+    def add(self, nodes: Nodes) -> None:
+        for path, node in nodes:
             self.put(path, node)
 
     def put(self, path: str, node: Attribute | Link) -> None:
@@ -231,7 +229,7 @@ class Tree:
             if seconds:
                 self._clock.sleep(seconds)
 
-    def _content(self, path: str, read: Callable[[], str | bytes]) -> bytes | None:
+    def _content(self, path: str, read: Callable[[], object]) -> bytes | None:
         try:
             self._faults.check(path, "read")
             return _bytes(read())

@@ -4,42 +4,34 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 from ...board import BoardDescription
-from .attributes import Attribute, Link, constant
+from .attributes import Attribute, Link, Nodes, constant
 
 _DEVICE_TREE = "/sys/firmware/devicetree/base"
 
 
-class SimulatedIdentity:
-    def __init__(self, description: BoardDescription, serial: str) -> None:
-        self._description = description
-        self._serial = serial
-        self.boot_id = str(uuid.uuid4())
+def identity_files(board: BoardDescription, serial: str) -> Nodes:
+    twin = board.section("twin")
+    release, _, revision = board.l4t.partition(".")
+    variant = "\n# KERNEL_VARIANT: oot" if int(release) >= 36 else ""
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        board = self._description
-        twin = board.section("twin")
-        release, _, revision = board.l4t.partition(".")
-        variant = "\n# KERNEL_VARIANT: oot" if int(release) >= 36 else ""
+    def names(*values: str) -> Attribute:
+        data = b"".join(value.encode() + b"\0" for value in values)
+        return Attribute(lambda: data)
 
-        def names(*values: str) -> Attribute:
-            data = b"".join(value.encode() + b"\0" for value in values)
-            return Attribute(lambda: data)
-
-        yield f"{_DEVICE_TREE}/model", names(board.model)
-        yield f"{_DEVICE_TREE}/compatible", names(*twin.get("compatible", board.compatible))
-        yield f"{_DEVICE_TREE}/serial-number", names(self._serial)
-        yield "/proc/device-tree", Link(_DEVICE_TREE)
-        yield "/proc/sys/kernel/random/boot_id", constant(self.boot_id)
-        yield "/proc/sys/kernel/osrelease", constant(twin["kernel_release"])
-        yield (
-            "/etc/nv_tegra_release",
-            constant(
-                f"# R{release} (release), REVISION: {revision}, GCID: 0, BOARD: {twin.get('release_board', 't186ref')}, "
-                f"EABI: aarch64, DATE: simulated{variant}"
-            ),
-        )
-        for path, text in twin.get("files", {}).items():
-            yield path, constant(text)
+    yield f"{_DEVICE_TREE}/model", names(board.model)
+    yield f"{_DEVICE_TREE}/compatible", names(*twin.get("compatible", board.compatible))
+    yield f"{_DEVICE_TREE}/serial-number", names(serial)
+    yield "/proc/device-tree", Link(_DEVICE_TREE)
+    yield "/proc/sys/kernel/random/boot_id", constant(uuid.uuid4())
+    yield "/proc/sys/kernel/osrelease", constant(twin["kernel_release"])
+    yield (
+        "/etc/nv_tegra_release",
+        constant(
+            f"# R{release} (release), REVISION: {revision}, GCID: 0, BOARD: {twin.get('release_board', 't186ref')}, "
+            f"EABI: aarch64, DATE: simulated{variant}"
+        ),
+    )
+    for path, text in twin.get("files", {}).items():
+        yield path, constant(text)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from .attributes import Attribute, Link, Tree, constant
+from .attributes import Attribute, Nodes, Tree, constant
 from .clocks.cpufreq import SimulatedCores, SimulatedCpuPolicy
 
 _TICKS_PER_S = 100
@@ -99,7 +99,7 @@ class ProcessorTime:
         averages = " ".join(f"avg{window}={value:.2f}" for window, value in zip(_WINDOWS_S, self._averages, strict=True))
         return f"some {averages} total={round(1e6 * self._waited_s)}\nfull {_NOTHING}"
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         yield "/proc/stat", Attribute(self._stat)
         if self._pressure:
             yield "/proc/pressure/cpu", Attribute(self._some)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from ..attributes import Attribute, Link, constant, refusal, scan_unsigned, scan_word, truth
+from ..attributes import Attribute, Link, Nodes, constant, refusal, scan_unsigned, scan_word, truth
 from .clock import SimulatedClock
 from .governors import CPU_GOVERNORS, Utilization
 
@@ -43,38 +43,30 @@ class SimulatedCores:
     def is_online(self, cpu: int) -> bool:
         return self.online[cpu]
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         everything = range(len(self.online))
         yield f"{CPU_ROOT}/possible", constant(_ranges(everything))
         yield f"{CPU_ROOT}/present", constant(_ranges(everything))
         yield f"{CPU_ROOT}/online", Attribute(lambda: _ranges([cpu for cpu in everything if self.online[cpu]]))
         yield f"{CPU_ROOT}/offline", Attribute(lambda: _ranges([cpu for cpu in everything if not self.online[cpu]]))
         for cpu in everything:
-            yield (f"{CPU_ROOT}/cpu{cpu}/online", Attribute(partial(self._show_online, cpu), partial(self._set_online, cpu)))
+            yield f"{CPU_ROOT}/cpu{cpu}/online", _switch(self.online, cpu, kept=cpu == 0)
             for state, name in enumerate(self._idle_states):
                 folder = f"{CPU_ROOT}/cpu{cpu}/cpuidle/state{state}"
                 yield f"{folder}/name", constant(name)
-                yield (
-                    f"{folder}/disable",
-                    Attribute(partial(self._show_disabled, cpu, state), partial(self._set_disabled, cpu, state)),
-                )
+                yield f"{folder}/disable", _switch(self._disabled[cpu], state)
 
-    def _show_online(self, cpu: int) -> str:
-        return str(int(self.online[cpu]))
 
-    def _set_online(self, cpu: int, text: str) -> float:
-        online = truth(text)
-        if cpu == 0 and not online:
+def _switch(states: list[bool], place: int, *, kept: bool = False) -> Attribute:
+    """Truth value; one that is ``kept`` cannot be unset."""
+
+    def write(text: str) -> None:
+        value = truth(text)
+        if kept and not value:
             raise refusal(errno.EPERM)
-        self.online[cpu] = online
-        return 0.0
+        states[place] = value
 
-    def _show_disabled(self, cpu: int, state: int) -> str:
-        return str(int(self._disabled[cpu][state]))
-
-    def _set_disabled(self, cpu: int, state: int, text: str) -> float:
-        self._disabled[cpu][state] = truth(text)
-        return 0.0
+    return Attribute(lambda: int(states[place]), write)
 
 
 class SimulatedCpuPolicy:
@@ -176,15 +168,16 @@ class SimulatedCpuPolicy:
         self._setspeed = self.clock.requested
         return self._apply_limits()
 
-    def _set_low(self, text: str) -> float:
+    def _set_low(self, text: str) -> None:
         self._asked_low = scan_unsigned(text)
         self._apply_limits()
-        return 0.0
 
-    def _set_high(self, text: str) -> float:
+    def _set_high(self, text: str) -> None:
         self._asked_high = scan_unsigned(text)
         self._apply_limits()
-        return 0.0
+
+    def _show_speed(self) -> object:
+        return self.clock.requested if self.governor == "userspace" else "<unsupported>"
 
     def _set_speed(self, text: str) -> float:
         if self.governor != "userspace":
@@ -192,7 +185,7 @@ class SimulatedCpuPolicy:
         self._setspeed = scan_unsigned(text, bits=32)
         return self._target(self._setspeed)
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         folder = f"{CPU_ROOT}/cpufreq/{self.name}"
         table = "".join(f"{rate} " for rate in self.clock.rates)
         governors = "".join(f"{name} " for name in self._governors)
@@ -205,23 +198,17 @@ class SimulatedCpuPolicy:
         yield f"{folder}/cpuinfo_min_freq", constant(self.clock.rates[0], present=here)
         yield f"{folder}/cpuinfo_max_freq", constant(self.clock.rates[-1], present=here)
         yield f"{folder}/cpuinfo_transition_latency", constant(_LATENCY_NS, present=here)
-        yield f"{folder}/cpuinfo_cur_freq", Attribute(lambda: str(self.measured_khz), mode=0o400, present=here)
+        yield f"{folder}/cpuinfo_cur_freq", Attribute(lambda: self.measured_khz, mode=0o400, present=here)
         yield f"{folder}/scaling_driver", constant(self._driver, present=here)
         yield f"{folder}/scaling_available_frequencies", constant(table, present=here)
         yield f"{folder}/scaling_available_governors", constant(governors, present=here)
-        yield f"{folder}/scaling_cur_freq", Attribute(lambda: str(self.clock.requested), present=here)
-        yield f"{folder}/stats/total_trans", Attribute(lambda: str(self.clock.transitions), present=here)
-        for name, read, write in (
-            ("scaling_governor", lambda: self.governor, self._set_governor),
-            ("scaling_min_freq", lambda: str(self.limits[0]), self._set_low),
-            ("scaling_max_freq", lambda: str(self.limits[1]), self._set_high),
-            (
-                "scaling_setspeed",
-                lambda: str(self.clock.requested) if self.governor == "userspace" else "<unsupported>",
-                self._set_speed,
-            ),
-        ):
-            yield f"{folder}/{name}", Attribute(read, write, present=here, turn=self._turn)
+        yield f"{folder}/scaling_cur_freq", Attribute(lambda: self.clock.requested, present=here)
+        yield f"{folder}/stats/total_trans", Attribute(lambda: self.clock.transitions, present=here)
+        turn = self._turn
+        yield f"{folder}/scaling_governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
+        yield f"{folder}/scaling_min_freq", Attribute(lambda: self.limits[0], self._set_low, present=here, turn=turn)
+        yield f"{folder}/scaling_max_freq", Attribute(lambda: self.limits[1], self._set_high, present=here, turn=turn)
+        yield f"{folder}/scaling_setspeed", Attribute(self._show_speed, self._set_speed, present=here, turn=turn)
         for cpu in self.cpus:
             yield f"{CPU_ROOT}/cpu{cpu}/cpufreq", Link(folder, present=partial(self._cores.is_online, cpu))
 
@@ -229,18 +216,16 @@ class SimulatedCpuPolicy:
 class SimulatedCpuPolicy49(SimulatedCpuPolicy):
     """One cpufreq policy under 4.9: crossed limits are EINVAL, and limits stay cut to the clock's range."""
 
-    def _set_low(self, text: str) -> float:
+    def _set_low(self, text: str) -> None:
         value = scan_unsigned(text, bits=32)
         if value > self.limits[1]:
             raise refusal(errno.EINVAL)
         self._asked_low = max(value, self.clock.rates[0])
         self._apply_limits()
-        return 0.0
 
-    def _set_high(self, text: str) -> float:
+    def _set_high(self, text: str) -> None:
         value = scan_unsigned(text, bits=32)
         if value < self.limits[0]:
             raise refusal(errno.EINVAL)
         self._asked_high = min(value, self.clock.rates[-1])
         self._apply_limits()
-        return 0.0

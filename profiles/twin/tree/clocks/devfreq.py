@@ -11,11 +11,11 @@ import errno
 import math
 import posixpath
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..attributes import Attribute, Link, constant, refusal, scan_unsigned, scan_word, whole_number
+from ..attributes import Attribute, Link, Nodes, constant, refusal, scan_unsigned, scan_word, whole_number
 from .clock import SimulatedClock
 from .governors import GPU_GOVERNORS, Utilization
 
@@ -173,19 +173,15 @@ class SimulatedGpu:
         self._user_hz = scan_unsigned(text)
         return self._update()
 
-    def _show_rate(self) -> str:
-        return "0" if self._idle_zero and self.gate.gated else str(self.clock.settled)
+    def _show_rate(self) -> int:
+        return 0 if self._idle_zero and self.gate.gated else self.clock.settled
 
-    def _set_power_control(self, text: str) -> float:
+    def _set_power_control(self, text: str) -> None:
         if text not in ("auto", "on"):
             raise refusal(errno.EINVAL)
         self.gate.control = text
-        return 0.0
 
-    def _show_attribute(self, name: str) -> str:
-        return str(self._attributes[name])
-
-    def _set_attribute(self, name: str, text: str) -> float:
+    def _set_attribute(self, name: str, text: str) -> None:
         value = whole_number(text)
         # Masks of powered-down units are fixed once the GPU has made its golden context, which a desktop does at boot.
         if name.endswith("_pg_mask") and value != self._attributes[name] and self.gate.used:
@@ -195,25 +191,24 @@ class SimulatedGpu:
             self.gate.allow(value != 0)
         elif name == "railgate_delay":
             self.gate.delay_s = value / 1e3
-        return 0.0
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         real = self._paths[0]
         device = posixpath.dirname(posixpath.dirname(real))
         yield from self._clock_nodes(real)
         yield f"{real}/device", Link(device, present=self._here)
         yield f"{device}/devfreq_dev", Link(real, present=self._here)
         if "load" not in self._missing:
-            yield f"{device}/load", Attribute(lambda: str(round(1000 * self.load)))
+            yield f"{device}/load", Attribute(lambda: round(1000 * self.load))
         if self._of_node:
             yield f"{device}/of_node/name", Attribute(lambda: f"{self._of_node}\0".encode())
         yield f"{device}/power/control", Attribute(lambda: self.gate.control, self._set_power_control)
         yield f"{device}/power/runtime_status", Attribute(lambda: "suspended" if self.gate.gated else "active")
         if self.gate.works:
             yield f"{device}/is_railgated", Attribute(lambda: "yes" if self.gate.gated else "no")
-            yield f"{device}/gpu_powered_on", Attribute(lambda: str(int(not self.gate.gated)))
+            yield f"{device}/gpu_powered_on", Attribute(lambda: int(not self.gate.gated))
         for name in self._attributes:
-            yield (f"{device}/{name}", Attribute(partial(self._show_attribute, name), partial(self._set_attribute, name)))
+            yield f"{device}/{name}", Attribute(partial(self._attributes.get, name), partial(self._set_attribute, name))
         yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)
         for path in self._paths[1:]:
             parent = posixpath.dirname(posixpath.dirname(path))
@@ -224,21 +219,21 @@ class SimulatedGpu:
         """True once the device has its clock's files, from its first power-up."""
         return self.gate.appeared
 
-    def _clock_nodes(self, real: str) -> Iterator[tuple[str, Attribute | Link]]:
+    def _clock_nodes(self, real: str) -> Nodes:
         here, turn = self._here, self._turn
         yield f"{real}/name", constant(posixpath.basename(real), present=here)
         yield f"{real}/available_frequencies", constant(" ".join(map(str, self.clock.rates)), present=here)
         yield f"{real}/available_governors", constant(" ".join(self._governors), present=here)
         yield f"{real}/cur_freq", Attribute(self._show_rate, present=here)
-        yield f"{real}/target_freq", Attribute(lambda: str(self.clock.requested), present=here)
+        yield f"{real}/target_freq", Attribute(lambda: self.clock.requested, present=here)
         yield f"{real}/polling_interval", constant(POLLING_MS, present=here)
         yield f"{real}/governor", Attribute(lambda: self.governor, self._set_governor, present=here, turn=turn)
-        yield f"{real}/min_freq", Attribute(lambda: str(self.shown[0]), self._set_low, present=here, turn=turn)
-        yield f"{real}/max_freq", Attribute(lambda: str(self.shown[1]), self._set_high, present=here, turn=turn)
+        yield f"{real}/min_freq", Attribute(lambda: self.shown[0], self._set_low, present=here, turn=turn)
+        yield f"{real}/max_freq", Attribute(lambda: self.shown[1], self._set_high, present=here, turn=turn)
         yield (
             f"{real}/userspace/set_freq",
             Attribute(
-                lambda: "undefined" if self._user_hz is None else str(self._user_hz),
+                lambda: "undefined" if self._user_hz is None else self._user_hz,
                 self._set_user,
                 present=lambda: here() and self.governor == "userspace",
                 turn=turn,
@@ -249,7 +244,7 @@ class SimulatedGpu:
 class FurtherDevfreq(SimulatedGpu):
     """Another devfreq device of the GPU, with clock files alone."""
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         real = self._paths[0]
         yield from self._clock_nodes(real)
         yield f"/sys/class/devfreq/{posixpath.basename(real)}", Link(real, present=self._here)

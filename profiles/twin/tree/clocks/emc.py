@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..attributes import Attribute, Link, constant, scan_unsigned, whole_number
+from ..attributes import Attribute, Nodes, constant, refusal, scan_unsigned, whole_number
 from .clock import SimulatedClock
 
 _COUNTING_S = 0.010  # over which the activity monitor averages
@@ -100,7 +101,7 @@ class SimulatedMemoryClock:
 _COUNTED = 0.99776  # the hardware counter against the firmware's bookkeeping, as seen on a real board
 
 
-class BpmpFiles:
+def bpmp_files(memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> Nodes:
     """Firmware node of the memory clock.
 
     Args:
@@ -108,101 +109,65 @@ class BpmpFiles:
             rate), ``halt`` (stops the bandwidth manager).
         read_s: response time of the firmware.
     """
+    folder, clock, turn, state = str(section["bpmp"]), memory.clock, threading.Lock(), 1
 
-    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any], read_s: float) -> None:
-        self._memory = memory
-        self._section = section
-        self._read_s = read_s
-        self._state = 1
-        self._turn = threading.Lock()
+    def set_state(text: str) -> None:
+        nonlocal state
+        state = int(whole_number(text) != 0)
 
-    def _set_lock(self, text: str) -> float:
-        return self._memory.lock(whole_number(text) != 0)
+    def set_halt(text: str) -> float:
+        memory.halted = whole_number(text) != 0
+        return 0.0 if memory.locked else memory.serve()
 
-    def _set_rate(self, text: str) -> float:
-        return self._memory.set_rate(whole_number(text))
+    def file(value: Callable[[], object], write: Callable[[str], float | None] | None = None) -> Attribute:
+        return Attribute(value, write, mode=0o600 if write else 0o400, delay_s=read_s, turn=turn)
 
-    def _set_state(self, text: str) -> float:
-        self._state = int(whole_number(text) != 0)
-        return 0.0
-
-    def _set_halt(self, text: str) -> float:
-        self._memory.halted = whole_number(text) != 0
-        return 0.0 if self._memory.locked else self._memory.serve()
-
-    def _file(self, value: Callable[[], object], write: Callable[[str], float] | None = None) -> Attribute:
-        mode = 0o600 if write else 0o400
-        return Attribute(lambda: str(value()), write, mode=mode, delay_s=self._read_s, turn=self._turn)
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        folder, clock = str(self._section["bpmp"]), self._memory.clock
-        yield f"{folder}/rate", self._file(lambda: clock.requested, self._set_rate)
-        yield f"{folder}/min_rate", self._file(lambda: clock.rates[0])
-        yield f"{folder}/max_rate", self._file(lambda: clock.rates[-1])
-        yield f"{folder}/state", self._file(lambda: self._state, self._set_state)
-        yield f"{folder}/mrq_rate_locked", self._file(lambda: int(self._memory.locked), self._set_lock)
-        yield f"{folder}/pto_counter", self._file(lambda: round(clock.actual * _COUNTED))
-        if "tables" in self._section:
-            for rate in clock.rates:
-                yield f"{self._section['tables']}/{rate // 1000}", Attribute(lambda: "", mode=0o400)
-        if "table" in self._section:
-            lines = "\n".join(f"{number} {rate}" for number, rate in enumerate(clock.rates))
-            yield str(self._section["table"]), self._file(lambda: lines)
-        if "halt" in self._section:
-            yield str(self._section["halt"]), self._file(lambda: int(self._memory.halted), self._set_halt)
+    yield f"{folder}/rate", file(lambda: clock.requested, lambda text: memory.set_rate(whole_number(text)))
+    yield f"{folder}/min_rate", file(lambda: clock.rates[0])
+    yield f"{folder}/max_rate", file(lambda: clock.rates[-1])
+    yield f"{folder}/state", file(lambda: state, set_state)
+    yield f"{folder}/mrq_rate_locked", file(lambda: int(memory.locked), lambda text: memory.lock(whole_number(text) != 0))
+    yield f"{folder}/pto_counter", file(lambda: round(clock.actual * _COUNTED))
+    if "tables" in section:
+        for rate in clock.rates:
+            yield f"{section['tables']}/{rate // 1000}", Attribute(lambda: "", mode=0o400)
+    if "table" in section:
+        lines = "\n".join(f"{number} {rate}" for number, rate in enumerate(clock.rates))
+        yield str(section["table"]), file(lambda: lines)
+    if "halt" in section:
+        yield str(section["halt"]), file(lambda: int(memory.halted), set_halt)
 
 
-class BwmgrDevfreq:
+def bwmgr_devfreq(memory: SimulatedMemoryClock, path: str) -> Nodes:
     """Bandwidth manager with limits in any order; the upper one wins, as for devfreq since 5.10."""
+    asked, turn = [0, 0], threading.Lock()
 
-    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
-        self._memory = memory
-        self._path = path
-        self._low = 0
-        self._high = 0
-        self._turn = threading.Lock()
+    def limits() -> tuple[int, int]:
+        bottom, top = memory.clock.rates[0], memory.clock.rates[-1]
+        high = min(asked[1] or top, top)
+        return min(max(asked[0], bottom), high), high
 
-    @property
-    def _limits(self) -> tuple[int, int]:
-        bottom, top = self._memory.clock.rates[0], self._memory.clock.rates[-1]
-        high = min(self._high or top, top)
-        return min(max(self._low, bottom), high), high
+    def set_low(text: str) -> float:
+        asked[0] = scan_unsigned(text) // 1000 * 1000
+        return memory.set_limits(*limits())
 
-    def _apply(self) -> float:
-        return self._memory.set_limits(*self._limits)
+    def set_high(text: str) -> float:
+        asked[1] = -(-scan_unsigned(text) // 1000) * 1000
+        return memory.set_limits(*limits())
 
-    def _set_low(self, text: str) -> float:
-        self._low = scan_unsigned(text) // 1000 * 1000
-        return self._apply()
-
-    def _set_high(self, text: str) -> float:
-        self._high = -(-scan_unsigned(text) // 1000) * 1000
-        return self._apply()
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        memory = self._memory
-        yield f"{self._path}/name", constant("bwmgr")
-        yield f"{self._path}/governor", constant("tegra_wmark")
-        yield f"{self._path}/cur_freq", Attribute(lambda: str(memory.clock.settled))
-        yield f"{self._path}/min_freq", Attribute(lambda: str(self._limits[0]), self._set_low, turn=self._turn)
-        yield f"{self._path}/max_freq", Attribute(lambda: str(self._limits[1]), self._set_high, turn=self._turn)
+    yield f"{path}/name", constant("bwmgr")
+    yield f"{path}/governor", constant("tegra_wmark")
+    yield f"{path}/cur_freq", Attribute(lambda: memory.clock.settled)
+    yield f"{path}/min_freq", Attribute(lambda: limits()[0], set_low, turn=turn)
+    yield f"{path}/max_freq", Attribute(lambda: limits()[1], set_high, turn=turn)
 
 
-class IsoCap:
+def iso_cap(memory: SimulatedMemoryClock, path: str) -> Nodes:
     """``emc_iso_cap`` of JetPack 4 and 5: any number; zero is no limit."""
-
-    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
-        self._memory = memory
-        self._path = path
-
-    def _set(self, text: str) -> float:
-        return self._memory.set_cap(whole_number(text))
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        yield self._path, Attribute(lambda: str(self._memory.cap), self._set, mode=0o660)
+    yield path, Attribute(lambda: memory.cap, lambda text: memory.set_cap(whole_number(text)), mode=0o660)
 
 
-class ClockCap:
+def clock_cap(memory: SimulatedMemoryClock, path: str, boot_hz: int | None) -> Nodes:
     """``nvpmodel_clk_cap`` of JetPack 6 and later: a limit rounded to a rate.
 
     Rounding is clamped by the present cap, so this file never raises one (tiiuae/ghaf#2071). The power hinting service does.
@@ -210,59 +175,51 @@ class ClockCap:
     Args:
         boot_hz: firmware cap at boot without that service, or None.
     """
+    top = memory.clock.rates[-1]
+    memory.cap = min(memory.cap or top, boot_hz or top)
 
-    def __init__(self, memory: SimulatedMemoryClock, path: str, boot_hz: int | None) -> None:
-        self._memory = memory
-        self._path = path
-        self._raised = boot_hz is None
-        memory.cap = min(memory.cap or memory.clock.rates[-1], boot_hz or memory.clock.rates[-1])
+    def set_cap(text: str) -> float:
+        rounded = memory.clock.at_least(whole_number(text))
+        return memory.set_cap(rounded if boot_hz is None else min(rounded, memory.ceiling))
 
-    def _set(self, text: str) -> float:
-        rounded = self._memory.clock.at_least(whole_number(text))
-        return self._memory.set_cap(rounded if self._raised else min(rounded, self._memory.ceiling))
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        yield self._path, Attribute(lambda: str(self._memory.cap), self._set, mode=0o664)
+    yield path, Attribute(lambda: memory.cap, set_cap, mode=0o664)
 
 
-class ActivityMonitor:
-    """``mc_all``: kHz of the memory clock in use."""
-
-    def __init__(self, memory: SimulatedMemoryClock, path: str) -> None:
-        self._memory = memory
-        self._path = path
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        yield self._path, Attribute(lambda: str(self._memory.activity_khz))
-
-
-class OverrideFiles:
+def override_files(memory: SimulatedMemoryClock, section: Mapping[str, Any]) -> Nodes:
     """``override.emc``: takes a rate by ``clk_update_rate`` and holds it while ``clk_state`` is 1."""
+    folder, limits, clock = str(section["override"]), str(section["bwmgr"]), memory.clock
+    turn, wanted = threading.Lock(), clock.rates[-1]
 
-    def __init__(self, memory: SimulatedMemoryClock, section: Mapping[str, Any]) -> None:
-        self._memory = memory
-        self._section = section
-        self._rate = memory.clock.rates[-1]
-        self._turn = threading.Lock()
+    def set_rate(text: str) -> float:
+        nonlocal wanted
+        wanted = whole_number(text)
+        return memory.set_rate(wanted)
 
-    def _set_rate(self, text: str) -> float:
-        self._rate = whole_number(text)
-        return self._memory.set_rate(self._rate)
-
-    def _set_state(self, text: str) -> float:
+    def set_state(text: str) -> float:
         on = whole_number(text) != 0
-        if on == self._memory.locked:
+        if on == memory.locked:
             return 0.0
-        held_up = self._memory.lock(on)
-        return self._memory.set_rate(self._rate) if on else held_up
+        held_up = memory.lock(on)
+        return memory.set_rate(wanted) if on else held_up
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        folder, limits, clock = str(self._section["override"]), str(self._section["bwmgr"]), self._memory.clock
-        yield f"{folder}/clk_rate", Attribute(lambda: str(clock.requested), mode=0o444)
-        yield f"{folder}/clk_update_rate", Attribute(None, self._set_rate, mode=0o200, turn=self._turn)
-        yield (
-            f"{folder}/clk_state",
-            Attribute(lambda: str(int(self._memory.locked)), self._set_state, mode=0o600, turn=self._turn),
-        )
-        yield f"{limits}/emc_min_rate", Attribute(lambda: str(clock.rates[0]), mode=0o400)
-        yield f"{limits}/emc_max_rate", Attribute(lambda: str(clock.rates[-1]), mode=0o400)
+    yield f"{folder}/clk_rate", Attribute(lambda: clock.requested, mode=0o444)
+    yield f"{folder}/clk_update_rate", Attribute(None, set_rate, mode=0o200, turn=turn)
+    yield f"{folder}/clk_state", Attribute(lambda: int(memory.locked), set_state, mode=0o600, turn=turn)
+    yield f"{limits}/emc_min_rate", Attribute(lambda: clock.rates[0], mode=0o400)
+    yield f"{limits}/emc_max_rate", Attribute(lambda: clock.rates[-1], mode=0o400)
+
+
+def mainline_emc(memory: SimulatedMemoryClock, path: str = "/sys/kernel/debug/emc") -> Nodes:
+    """Limits in a mainline kernel's debugfs (Linux, drivers/memory/tegra/tegra186-emc.c)."""
+    clock, limits = memory.clock, [memory.clock.rates[0], memory.clock.rates[-1]]
+
+    def set_limits(low: int, high: int) -> float:
+        if low > high or not {low, high}.issubset(clock.rates):
+            raise refusal(errno.EINVAL)
+        limits[:] = low, high
+        return memory.set_limits(low, high)
+
+    yield f"{path}/available_rates", constant(" ".join(map(str, clock.rates)))
+    yield f"{path}/min_rate", Attribute(lambda: limits[0], lambda text: set_limits(scan_unsigned(text), limits[1]))
+    yield f"{path}/max_rate", Attribute(lambda: limits[1], lambda text: set_limits(limits[0], scan_unsigned(text)))
+    yield "/sys/kernel/debug/clk/emc/clk_rate", Attribute(lambda: clock.settled)

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from ...faults import Faults
-from ..attributes import Attribute, Link, constant, whole_number
+from ..attributes import Attribute, Link, Nodes, constant, whole_number
 
 CONVERSION_S = 1.1e-3
 CYCLE_S = 6 * CONVERSION_S  # bus and shunt of three channels, one after the other
@@ -67,7 +68,8 @@ class SimulatedPowerMonitor:
         ledger: RailLedger,
         random: np.random.Generator,
         faults: Faults,
-        samples: int = 1,
+        samples: int,
+        now: Callable[[], float],
     ) -> None:
         self.channels = tuple(channels)
         self.samples = samples
@@ -76,10 +78,11 @@ class SimulatedPowerMonitor:
         self._ledger = ledger
         self._random = random
         self._faults = faults
+        self._now = now
         self._read: dict[int, tuple[int, int]] = {}
 
-    def milliamperes(self, channel: int, now: float) -> int:
-        rail = self.channels[channel]
+    def milliamperes(self, channel: int) -> int:
+        rail, now = self.channels[channel], self._now()
         if rail in self._faults.silent_rails or rail not in self._ledger.rails:
             return 0
         cycle = int(now / CYCLE_S)
@@ -97,122 +100,65 @@ class SimulatedPowerMonitor:
 _LARGEST_MA = 32760
 
 
-class PowerMonitorFiles:
-    """Files of one INA3221: directory of its I2C bus, I2C name (``1-0040``), hwmon node, driver directory, alarm currents by
-    rail.
-    """
+def _device_nodes(device: str, name: str, driver: str, node: str, listed: str) -> Nodes:
+    """Names and links of an I2C chip; ``listed`` is the class directory of its node."""
+    address = posixpath.basename(device)
+    yield f"{device}/name", constant(name)
+    yield f"{node}/name", constant(name)
+    yield f"{listed}/{posixpath.basename(node)}", Link(node)
+    yield f"{driver}/{address}", Link(device)
+    yield f"/sys/bus/i2c/devices/{address}", Link(device)
 
-    def __init__(
-        self,
-        monitor: SimulatedPowerMonitor,
-        bus: str,
-        address: str,
-        hwmon: str,
-        driver: str,
-        now: Callable[[], float],
-        limits_ma: Mapping[str, int],
-    ) -> None:
-        self._monitor = monitor
-        self._device = f"{bus}/{address}"
-        self._hwmon = hwmon
-        self._links = (f"{driver}/{address}", f"/sys/bus/i2c/devices/{address}")
-        self._now = now
-        self._limits_ma = limits_ma
 
-    def _milliamperes(self, channel: int) -> str:
-        return str(self._monitor.milliamperes(channel, self._now()))
+def ina3221_files(monitor: SimulatedPowerMonitor, device: str, hwmon: str, driver: str, limits_ma: Mapping[str, int]) -> Nodes:
+    """Files of one INA3221: directory of the device, hwmon node, driver directory, alarm currents by rail."""
+    node = f"{device}/hwmon/{hwmon}"
 
-    def _set_samples(self, text: str) -> float:
+    def set_samples(text: str) -> None:
         value = whole_number(text)
-        self._monitor.samples = min(SAMPLES, key=lambda count: abs(count - value))
-        return 0.0
+        monitor.samples = min(SAMPLES, key=lambda count: abs(count - value))
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        monitor, node = self._monitor, f"{self._device}/hwmon/{self._hwmon}"
-        yield f"{self._device}/name", constant("ina3221")
-        yield f"{node}/name", constant("ina3221")
-        yield f"{node}/samples", Attribute(lambda: str(monitor.samples), self._set_samples)
-        yield f"{node}/update_interval", Attribute(lambda: str(round(1e3 * CYCLE_S * monitor.samples)))
-        for index, label in enumerate(monitor.channels):
-            number = index + 1
-            yield f"{node}/in{number}_label", constant(label)
-            yield f"{node}/in{number}_enable", constant(1)
-            yield f"{node}/in{number}_input", constant(monitor.bus_mv)
-            yield (f"{node}/curr{number}_input", Attribute(partial(self._milliamperes, index)))
-            for limit in ("max", "crit"):
-                yield f"{node}/curr{number}_{limit}", constant(self._limits_ma.get(label, _LARGEST_MA))
-                yield f"{node}/curr{number}_{limit}_alarm", constant(0)
-        yield f"{node}/in7_label", constant("sum of shunt voltages")
-        yield f"{node}/device", Link(self._device)
-        yield f"/sys/class/hwmon/{self._hwmon}", Link(node)
-        for link in self._links:
-            yield link, Link(self._device)
+    yield from _device_nodes(device, "ina3221", driver, node, "/sys/class/hwmon")
+    yield f"{node}/samples", Attribute(lambda: monitor.samples, set_samples)
+    yield f"{node}/update_interval", Attribute(lambda: round(1e3 * CYCLE_S * monitor.samples))
+    for index, label in enumerate(monitor.channels):
+        number = index + 1
+        yield f"{node}/in{number}_label", constant(label)
+        yield f"{node}/in{number}_enable", constant(1)
+        yield f"{node}/in{number}_input", constant(monitor.bus_mv)
+        yield f"{node}/curr{number}_input", Attribute(partial(monitor.milliamperes, index))
+        for limit in ("max", "crit"):
+            yield f"{node}/curr{number}_{limit}", constant(limits_ma.get(label, _LARGEST_MA))
+            yield f"{node}/curr{number}_{limit}_alarm", constant(0)
+    yield f"{node}/in7_label", constant("sum of shunt voltages")
+    yield f"{node}/device", Link(device)
 
 
-class PowerMonitorIio:
+def iio_files(monitor: SimulatedPowerMonitor, device: str, name: str, driver: str) -> Nodes:
     """Files of one INA3221 (IIO): voltage, current and power of each channel in mV, mA and mW."""
+    node, channels = f"{device}/{name}", range(len(monitor.channels))
 
-    def __init__(
-        self, monitor: SimulatedPowerMonitor, bus: str, address: str, node: str, driver: str, now: Callable[[], float]
-    ) -> None:
-        self._monitor = monitor
-        self._device = f"{bus}/{address}"
-        self._node = node
-        self._links = (f"{driver}/{address}", f"/sys/bus/i2c/devices/{address}")
-        self._now = now
+    def milliwatts(channel: int) -> int:
+        return monitor.milliamperes(channel) * monitor.bus_mv // 1000
 
-    def _milliamperes(self, channel: int) -> str:
-        return str(self._monitor.milliamperes(channel, self._now()))
-
-    def _milliwatts(self, channel: int) -> str:
-        return str(self._monitor.milliamperes(channel, self._now()) * self._monitor.bus_mv // 1000)
-
-    def _sum(self) -> str:
-        channels = range(len(self._monitor.channels))
-        return str(sum(self._monitor.milliamperes(channel, self._now()) for channel in channels))
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        monitor, node = self._monitor, f"{self._device}/{self._node}"
-        yield f"{self._device}/name", constant("ina3221x")
-        yield f"{node}/name", constant("ina3221x")
-        yield f"{node}/running_mode", constant(1)
-        yield f"{node}/in_current_sum_input", Attribute(self._sum)
-        for channel, label in enumerate(monitor.channels):
-            yield f"{node}/rail_name_{channel}", constant(label)
-            yield f"{node}/in_voltage{channel}_input", constant(monitor.bus_mv)
-            yield f"{node}/in_current{channel}_input", Attribute(partial(self._milliamperes, channel))
-            yield f"{node}/in_power{channel}_input", Attribute(partial(self._milliwatts, channel))
-            yield f"{node}/polling_delay_{channel}", constant(f"{round(1e3 * CYCLE_S)} ms")
-            for limit in ("crit", "warn"):
-                yield f"{node}/{limit}_current_limit_{channel}", constant(_LARGEST_MA)
-        yield f"/sys/bus/iio/devices/{self._node}", Link(node)
-        for link in self._links:
-            yield link, Link(self._device)
+    yield from _device_nodes(device, "ina3221x", driver, node, "/sys/bus/iio/devices")
+    yield f"{node}/running_mode", constant(1)
+    yield f"{node}/in_current_sum_input", Attribute(lambda: sum(map(monitor.milliamperes, channels)))
+    for channel, label in enumerate(monitor.channels):
+        yield f"{node}/rail_name_{channel}", constant(label)
+        yield f"{node}/in_voltage{channel}_input", constant(monitor.bus_mv)
+        yield f"{node}/in_current{channel}_input", Attribute(partial(monitor.milliamperes, channel))
+        yield f"{node}/in_power{channel}_input", Attribute(partial(milliwatts, channel))
+        yield f"{node}/polling_delay_{channel}", constant(f"{round(1e3 * CYCLE_S)} ms")
+        for limit in ("crit", "warn"):
+            yield f"{node}/{limit}_current_limit_{channel}", constant(_LARGEST_MA)
 
 
-class Ina238Files:
+def ina238_files(monitor: SimulatedPowerMonitor, device: str, hwmon: str, driver: str) -> Nodes:
     """Files of one INA238: bus voltage in mV, current in mA, power in uW."""
-
-    def __init__(
-        self, monitor: SimulatedPowerMonitor, bus: str, address: str, hwmon: str, driver: str, now: Callable[[], float]
-    ) -> None:
-        self._monitor = monitor
-        self._device = f"{bus}/{address}"
-        self._hwmon = hwmon
-        self._links = (f"{driver.replace('ina3221', 'ina238')}/{address}", f"/sys/bus/i2c/devices/{address}")
-        self._now = now
-
-    def _milliamperes(self) -> int:
-        return self._monitor.milliamperes(0, self._now())
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
-        node = f"{self._device}/hwmon/{self._hwmon}"
-        yield f"{self._device}/name", constant("ina238")
-        yield f"{node}/name", constant("ina238")
-        yield f"{node}/in1_input", constant(self._monitor.bus_mv)
-        yield f"{node}/curr1_input", Attribute(lambda: str(self._milliamperes()))
-        yield f"{node}/power1_input", Attribute(lambda: str(self._milliamperes() * self._monitor.bus_mv))
-        yield f"{node}/device", Link(self._device)
-        yield f"/sys/class/hwmon/{self._hwmon}", Link(node)
-        for link in self._links:
-            yield link, Link(self._device)
+    node = f"{device}/hwmon/{hwmon}"
+    yield from _device_nodes(device, "ina238", driver.replace("ina3221", "ina238"), node, "/sys/class/hwmon")
+    yield f"{node}/in1_input", constant(monitor.bus_mv)
+    yield f"{node}/curr1_input", Attribute(lambda: monitor.milliamperes(0))
+    yield f"{node}/power1_input", Attribute(lambda: monitor.milliamperes(0) * monitor.bus_mv)
+    yield f"{node}/device", Link(device)

@@ -7,13 +7,13 @@ Counters are published about every two seconds. Measured on an Orin Nano Super (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..attributes import Attribute, Link, constant
+from ..attributes import Attribute, Link, Nodes, constant
 
 _NODE = "/sys/devices/platform/soctherm-oc-event/hwmon"
 _DEBUG = "/sys/kernel/debug/bpmp/debug/soctherm"
@@ -89,19 +89,16 @@ class OverCurrent:
             self._published = (batch, self._count)
         return self._published[1]
 
-    def _count_text(self, number: int) -> str:
-        return str(self.counted(number))
+    def _ticks(self, number: int) -> int:
+        return round(self.counted(number) * self._lasts_s * _TICKS_PER_S)
 
-    def _ticks(self, number: int) -> str:
-        return str(round(self.counted(number) * self._lasts_s * _TICKS_PER_S))
-
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         node = f"{_NODE}/{self._hwmon}"
         yield f"{node}/name", constant(self._name)
         for number in self._numbers:
-            yield f"{node}/oc{number}_event_cnt", Attribute(partial(self._count_text, number))
+            yield f"{node}/oc{number}_event_cnt", Attribute(partial(self.counted, number))
             yield f"{node}/oc{number}_throt_en", constant(int(number not in self._off))
             debug = f"{_DEBUG}/oc{number - 1}"
-            yield f"{debug}/event_cnt", Attribute(partial(self._count_text, number), mode=0o400)
+            yield f"{debug}/event_cnt", Attribute(partial(self.counted, number), mode=0o400)
             yield f"{debug}/event_time", Attribute(partial(self._ticks, number), mode=0o400)
         yield f"/sys/class/hwmon/{self._hwmon}", Link(node)

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..attributes import Attribute, Link, constant, refusal
+from ..attributes import Attribute, Link, Nodes, constant, refusal
 
 _ZONES = "/sys/devices/virtual/thermal"
 _JUNCTION_TAU_S = 0.8
@@ -114,14 +114,14 @@ class ThermalModel:
             for trip, millidegrees in enumerate(zone.trips_mc):
                 yield _kind(zone, trip), millidegrees / 1e3, self.zone_c(zone)
 
-    def _reading(self, zone: SimulatedZone) -> str:
+    def _reading(self, zone: SimulatedZone) -> int:
         if zone.part == "never" or (zone.part == "gpu" and self._gated()):
             if self._off_mc is None:
                 raise refusal(errno.EAGAIN)
-            return str(self._off_mc)
-        return str(int(round(1e3 * self.zone_c(zone) / self._step_mc) * self._step_mc))
+            return self._off_mc
+        return int(round(1e3 * self.zone_c(zone) / self._step_mc) * self._step_mc)
 
-    def nodes(self) -> Iterator[tuple[str, Attribute | Link]]:
+    def nodes(self) -> Nodes:
         for index, zone in enumerate(self._zones):
             folder = f"{_ZONES}/thermal_zone{index}"
             yield f"{folder}/type", constant(zone.name)
