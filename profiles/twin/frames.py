@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from ...kernels.grid import FrequencyConfiguration
 from ...kernels.network import Network
 from .silicon.chip import Array, Clocks
+from .silicon.silicon import Execution
 
 _BUCKET_C = 4.0
 # Assumed.
@@ -38,26 +39,7 @@ class BoardSilicon(Protocol):
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]: ...
 
 
-class InferenceResult(Protocol):
-    """One inference (see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`)."""
-
-    @property
-    def latency_s(self) -> Array: ...
-
-    @property
-    def rail_energy_j(self) -> dict[str, Array]: ...
-
-    @property
-    def host_busy_s(self) -> Array: ...
-
-    @property
-    def gpu_busy_s(self) -> Array: ...
-
-    @property
-    def dram_bytes(self) -> Array: ...
-
-
-Execute = Callable[[Network, Any, Clocks, float], InferenceResult]
+Execute = Callable[[Network, Any, Clocks, float], Execution]
 
 
 class FrameCost(NamedTuple):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...kernels.grid import FrequencyConfiguration, FrequencyGrid
@@ -15,7 +14,7 @@ from ..board import load_board
 from ..timing import Clock, SystemClock
 from .measured.tables import MeasuredTable
 from .silicon.chip import AMBIENT_DIE_C, Array, Clocks
-from .silicon.silicon import Silicon
+from .silicon.silicon import Execution, Silicon
 from .simulated_board import SimulatedBoard
 from .variant import installed
 
@@ -25,44 +24,23 @@ _MOST_IDLE = 0.8
 _LEAST_SHARE = 0.1
 
 
-class ReplayedFrame(Struct, frozen=True, eq=False):
-    """One frame; see :class:`~jetdvfs.profiles.twin.silicon.silicon.Execution`."""
-
-    latency_s: Array
-    rail_energy_j: dict[str, Array]
-    host_busy_s: Array
-    gpu_busy_s: Array
-    dram_bytes: Array
-
-
-class ReplayedSilicon:
+class ReplayedSilicon(Silicon):
     """Silicon with frames from a table; its shunts are exact."""
 
     def __init__(self, table: MeasuredTable) -> None:
         description = installed(load_board(table.board))
-        self._silicon = Silicon(0, description)
+        super().__init__(0, description)
         self._energy_rails = description.energy_rails
         self._table = table
-
-    @property
-    def node(self) -> int:
-        return self._silicon.node
-
-    @property
-    def rails(self) -> tuple[str, ...]:
-        return self._silicon.rails
 
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
     ) -> dict[str, Array]:
-        rails = self._silicon.idle_rails_w(clocks, temperature_c, cluster_hz)
+        rails = super().idle_rails_w(clocks, temperature_c, cluster_hz)
         _, power_w = self.measured(clocks)
         drawn = sum((rails[rail] for rail in self._energy_rails), np.zeros(len(clocks)))
         share = np.minimum(1.0, _MOST_IDLE * power_w / drawn)
         return {rail: watts * share for rail, watts in rails.items()}
-
-    def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
-        return self._silicon.other_rails_w(clocks, cores=cores, dram_bytes_s=dram_bytes_s)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
         return rails
@@ -80,7 +58,7 @@ class ReplayedSilicon:
             np.array([table.power_mw[cell] for cell in cells]) / 1e3,
         )
 
-    def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> ReplayedFrame:
+    def frame(self, network: Network, silicon: object, clocks: Clocks, temperature_c: float) -> Execution:
         """One frame at each of the clocks; its power goes to the energy rails."""
         latency_s, power_w = self.measured(clocks)
         idle = self.idle_rails_w(clocks)
@@ -88,7 +66,7 @@ class ReplayedSilicon:
         energy = {rail: watts * latency_s for rail, watts in idle.items()}
         energy |= {rail: idle[rail] / whole * power_w * latency_s for rail in self._energy_rails}
         host = self._host_share(clocks)
-        return ReplayedFrame(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
+        return Execution(latency_s, energy, host * latency_s, (1 - host) * latency_s, np.zeros(len(clocks)))
 
     def _host_share(self, clocks: Clocks) -> Array:
         """CPU part of a frame, by its time's elasticity in the CPU clock."""

@@ -19,6 +19,7 @@ from jetdvfs.profiles.board import BoardDescription, load_board
 from jetdvfs.profiles.timing import Clock
 from jetdvfs.profiles.twin.co_runners import BoardClocks, CoRunnerLoad
 from jetdvfs.profiles.twin.silicon.chip import Clocks
+from jetdvfs.profiles.twin.silicon.silicon import Execution
 from jetdvfs.profiles.twin.simulated_board import SimulatedBoard
 from jetdvfs.profiles.twin.variant import installed
 
@@ -72,19 +73,10 @@ class FakeSilicon:
         return rails
 
 
-@dataclass
-class Run:
-    latency_s: Any
-    rail_energy_j: dict[str, Any]
-    host_busy_s: Any
-    gpu_busy_s: Any
-    dram_bytes: Any
-
-
-def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float) -> Run:
+def execute(network: Network, silicon: Any, clocks: Clocks, temperature_c: float) -> Execution:
     """10 ms of GPU time at 1377 MHz, in inverse proportion to the GPU clock, at 20 GB/s."""
     seconds = 0.010 * 1377e6 / clocks.gpu_hz
-    return Run(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds, 20e9 * seconds)
+    return Execution(seconds, dict.fromkeys(silicon.rails, 3.0 * seconds), 0.3 * seconds, seconds, 20e9 * seconds)
 
 
 def fake_board(clock: Clock | None = None, name: str | BoardDescription = "agx-xavier", **how: Any) -> SimulatedBoard:
