@@ -301,17 +301,15 @@ def _prepare(chip: Chip, s: _ConvolutionShape, way: Array) -> CodePass:
     read = _SINGLE_BYTES * s.kernel_h * s.kernel_w * filters
     moved = np.where(offsets, 0.0, written + read)
     operations = np.select([staged, fft, fused], [_STAGED_FILTERS, _FFT_OPERATIONS, _FUSED_FILTERS], 0.0) * filters
-    return CodePass.of(
-        len(filters),
+    return CodePass.moving(
+        chip,
         _PREPARE,
+        operations,
+        moved,
         runs=offsets | staged | fft | fused,
-        cycles=operations / chip.lanes / _PREPARE.issue,
         serial_cycles=np.where(offsets, _OFFSETS_CYCLES, _PREPARE.serial_cycles),
-        l2_bytes=moved,
-        dram_bytes=moved * chip.missing(moved),
         cold_bytes=read * (1.0 - chip.missing(moved)) * (1.0 - offsets),
         pattern=np.where(fft, _FFT_FILTERS_PATTERN, _PREPARE.pattern),
-        operations=operations,
     )
 
 
@@ -323,16 +321,8 @@ def _transform(chip: Chip, s: _ConvolutionShape, way: Array, runs: Array) -> Cod
     read = s.element * pixels
     moved = np.where(tensor, 2.0 * read, tiles * np.where(fft, _FFT_BYTES, _STAGED_BYTES) + read)
     operations = np.where(tensor, _COPY_OPERATIONS * pixels, tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_INPUTS))
-    return CodePass.of(
-        len(read),
-        _TRANSFORM,
-        runs=runs > 0,
-        cycles=operations / chip.lanes / _TRANSFORM.issue,
-        l2_bytes=moved,
-        dram_bytes=moved * chip.missing(moved),
-        pattern=np.where(fft, _FFT_PATTERN, _TRANSFORM.pattern),
-        operations=operations,
-    )
+    pattern = np.where(fft, _FFT_PATTERN, _TRANSFORM.pattern)
+    return CodePass.moving(chip, _TRANSFORM, operations, moved, runs=runs > 0, pattern=pattern)
 
 
 def _finish(chip: Chip, s: _ConvolutionShape, way: Array, product: Gemm, n: Array) -> CodePass:
@@ -346,14 +336,6 @@ def _finish(chip: Chip, s: _ConvolutionShape, way: Array, product: Gemm, n: Arra
     moved = s.element * outputs + np.where(spectral, spectra, s.element * m * n * product.split)
     transformed = tiles * np.where(fft, _FFT_OPERATIONS, _STAGED_OUTPUTS)
     operations = np.where(spectral, transformed, outputs * (_PART_OPERATIONS + product.split))
-    direct = way == DEPTHWISE
-    return CodePass.of(
-        len(m),
-        _FINISH,
-        runs=(spectral | tensor | (product.split > 1)) & ~direct,
-        cycles=operations / chip.lanes / _FINISH.issue,
-        l2_bytes=moved,
-        dram_bytes=moved * chip.missing(moved),
-        pattern=np.where(fft, _FFT_PATTERN, _FINISH.pattern),
-        operations=operations,
-    )
+    runs = (spectral | tensor | (product.split > 1)) & (way != DEPTHWISE)
+    pattern = np.where(fft, _FFT_PATTERN, _FINISH.pattern)
+    return CodePass.moving(chip, _FINISH, operations, moved, runs=runs, pattern=pattern)

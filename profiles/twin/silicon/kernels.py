@@ -23,7 +23,6 @@ from .passes import (
     element,
     number,
     read_elements,
-    tail,
     utilisation,
 )
 
@@ -85,19 +84,12 @@ def _pointwise(instructions: float, least_share: float, chip: Chip, calls: Seque
     blocks = np.ceil(elements / BLOCK)
     executed = elements * np.where(vectors, work + _VECTOR_INDEX, work * _SCALAR_WORK + _SCALAR_INDEX)
     streams = column(calls, lambda call: len(call.inputs))
-    return [
-        CodePass.of(
-            len(calls),
-            code,
-            cycles=executed / chip.lanes / code.issue * tail(chip, blocks, code.resident),
-            l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
-            pattern=np.where(vectors, code.pattern, code.unaligned)
-            * np.maximum(1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0), least_share)
-            * utilisation(chip, elements / VECTOR),
-            operations=executed,
-        )
-    ]
+    pattern = (
+        np.where(vectors, code.pattern, code.unaligned)
+        * np.maximum(1.0 - _STREAM_LOSS * np.maximum(streams - 1.0, 0.0), least_share)
+        * utilisation(chip, elements / VECTOR)
+    )
+    return [CodePass.moving(chip, code, executed, moved, blocks=blocks, pattern=pattern)]
 
 
 def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
@@ -113,19 +105,18 @@ def batch_norm(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     vectors = plane % VECTOR == 0
     moved = 2.0 * elements * size
     instructions = elements * np.where(vectors, _NORMALIZE, _NORMALIZE_SCALAR) * np.sqrt(idle)
-    blocks = np.ceil(channels * threads / BLOCK)
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=instructions / chip.lanes / code.issue * tail(chip, blocks, code.resident)
-            + channels / chip.sm_count * _CHANNEL_CYCLES,
+            instructions,
+            moved,
+            blocks=np.ceil(channels * threads / BLOCK),
+            cycles=channels / chip.sm_count * _CHANNEL_CYCLES,
             serial_cycles=code.serial_cycles + _TURN_CYCLES * np.minimum(turns, _MOST_TURNS),
             l2_bytes=moved + _STATISTICS_L2_BYTES * channels,
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             cold_bytes=_STATISTICS_BYTES * channels,
             pattern=np.where(vectors, code.pattern, code.unaligned) * utilisation(chip, channels * np.minimum(plane, threads)),
-            operations=instructions,
         )
     ]
 
@@ -145,19 +136,16 @@ def cat(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     instructions = elements * _GATHER + inputs * largest * _IDLE_GATHER
     whole = inner % VECTOR == 0
     batches = np.ceil(inputs / _TENSORS)
+    pattern = np.where(whole, code.pattern, code.unaligned) / (1.0 + _IDLE_LOSS * (idle - 1.0))
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=instructions / chip.lanes / code.issue,
+            instructions,
+            moved,
             serial_cycles=code.serial_cycles * batches + _TENSOR_CYCLES * inputs,
             round_trips=code.round_trips * batches,
-            l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
-            pattern=np.where(whole, code.pattern, code.unaligned)
-            / (1.0 + _IDLE_LOSS * (idle - 1.0))
-            * utilisation(chip, elements / VECTOR),
-            operations=instructions,
+            pattern=pattern * utilisation(chip, elements / VECTOR),
         )
     ]
 
@@ -174,21 +162,18 @@ def pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     indices = np.array([call.kind.startswith("max") for call in calls]) * outputs * _INDEX_BYTES
     instructions = outputs * (_OUTPUT + _WINDOW * windows)
     warps = np.ceil(width / WARP) * WARP / width
-    blocks = np.ceil(outputs / SMALL_BLOCK)
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=instructions
-            / chip.lanes
-            / code.issue
-            * tail(chip, blocks, code.resident)
-            * (_ROW_WORK + _PADDED_WORK * warps),
+            instructions,
+            moved,
+            blocks=np.ceil(outputs / SMALL_BLOCK),
+            longer=_ROW_WORK + _PADDED_WORK * warps,
             serial_cycles=code.serial_cycles + _WINDOW_CYCLES * np.minimum(windows, _MOST_WINDOW),
             l2_bytes=(outputs * (1.0 + _WINDOW_L2 * windows)) * size + indices,
             dram_bytes=(moved + indices) * chip.missing(moved + indices) + code.streamed * moved,
             pattern=np.where(width % VECTOR == 0, code.pattern, code.unaligned) * utilisation(chip, outputs),
-            operations=instructions,
         )
     ]
 
@@ -211,13 +196,14 @@ def adaptive_pool(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePas
     moved = (image + planes * spots) * size
     instructions = planes * (np.ceil(spots / WARP) * WARP) * (_SPOT + _SPOT_WINDOW * window)
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=instructions / chip.lanes / code.issue * tail(chip, planes, code.resident),
+            instructions,
+            moved,
+            blocks=planes,
             serial_cycles=code.serial_cycles + _SPOT_CYCLES * np.minimum(window, _MOST_SPOT_WINDOW),
             l2_bytes=moved * _SPOT_L2,
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=code.pattern * utilisation(chip, planes * np.minimum(spots, WARP)),
             operations=instructions * _SPOT_BUSY,
         )
@@ -235,16 +221,15 @@ def reduce(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     steps = np.ceil(np.log2(np.minimum(length, _TREE) + 1.0))
     instructions = outputs * np.ceil(length / WARP) * WARP * _REDUCTION
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=instructions / chip.lanes / code.issue * tail(chip, np.ceil(outputs / _REDUCED), code.resident),
+            instructions,
+            moved,
+            blocks=np.ceil(outputs / _REDUCED),
             serial_cycles=code.serial_cycles + _STEP_CYCLES * steps,
             round_trips=code.round_trips + np.minimum(length / _STRETCH, _MOST_TRIPS),
-            l2_bytes=moved,
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
             pattern=code.pattern * utilisation(chip, image / VECTOR),
-            operations=instructions,
         )
     ]
 
@@ -259,15 +244,16 @@ def _rowwise(readings: float, work: float, chip: Chip, calls: Sequence[KernelInv
     moved = 2.0 * elements * size
     row_bytes = length * size * chip.sm_count * _ROWS_PER_SM
     return [
-        CodePass.of(
-            len(calls),
+        CodePass.moving(
+            chip,
             code,
-            cycles=elements * work / chip.lanes / code.issue * tail(chip, rows, code.resident),
+            elements * work,
+            moved,
+            blocks=rows,
             serial_cycles=code.serial_cycles + _ROW_STEP_CYCLES * np.log2(length + 1.0),
             l2_bytes=moved * (1.0 + readings) / 2.0,
             dram_bytes=moved * chip.missing(moved) + (readings - 1.0) * elements * size * chip.missing(row_bytes),
             pattern=code.pattern * utilisation(chip, elements / VECTOR),
-            operations=elements * work,
         )
     ]
 
@@ -280,14 +266,6 @@ def copy(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     size = column(calls, element)
     row = column(calls, lambda call: call.output[-1] if call.output else 1)
     moved = 2.0 * elements * size
-    return [
-        CodePass.of(
-            len(calls),
-            code,
-            cycles=elements * _MOVE / chip.lanes / code.issue,
-            l2_bytes=moved * np.where(row >= _SHORT, *_COPY_L2),
-            dram_bytes=moved * chip.missing(moved) + code.streamed * moved,
-            pattern=np.where(row >= _LONG, long, np.where(row >= _SHORT, short, single)) * utilisation(chip, elements),
-            operations=elements * _MOVE,
-        )
-    ]
+    pattern = np.where(row >= _LONG, long, np.where(row >= _SHORT, short, single)) * utilisation(chip, elements)
+    l2_bytes = moved * np.where(row >= _SHORT, *_COPY_L2)
+    return [CodePass.moving(chip, code, elements * _MOVE, moved, l2_bytes=l2_bytes, pattern=pattern)]

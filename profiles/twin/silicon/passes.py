@@ -226,6 +226,27 @@ class CodePass(Struct, frozen=True):
         columns = {name: np.broadcast_to(np.asarray(value, np.float64), (count,)) for name, value in every.items()}
         return cls(np.broadcast_to(np.asarray(runs, np.bool_), (count,)), **columns)
 
+    @classmethod
+    def moving(
+        cls,
+        chip: Chip,
+        code: KernelCode,
+        instructions: Array,
+        moved: Array,
+        *,
+        blocks: Array | None = None,
+        longer: Array | float = 1.0,
+        cycles: Array | float = 0.0,
+        **figures: ArrayLike,
+    ) -> CodePass:
+        """Pass by executed instructions and moved bytes."""
+        busy = instructions / chip.lanes / code.issue
+        if blocks is not None:  # a partly empty last round takes as long as a full one
+            busy = busy * tail(chip, blocks, code.resident)
+        dram = moved * chip.missing(moved) + code.streamed * moved
+        usual = {"cycles": busy * longer + cycles, "l2_bytes": moved, "dram_bytes": dram, "operations": instructions}
+        return cls.of(len(instructions), code, **{**usual, **figures})
+
     def moved(self, *, cold: bool) -> Array:
         return self.dram_bytes + self.cold_bytes if cold else self.dram_bytes
 

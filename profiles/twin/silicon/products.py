@@ -127,14 +127,8 @@ def attention(chip: Chip, calls: Sequence[KernelInvocation]) -> list[CodePass]:
     ):
         result.append(_whole(chip, product, _SINGLE_BYTES * (inside + outside), _ATTENTION_PATTERN))
     moved = 2.0 * _SINGLE_BYTES * scores
-    middle = CodePass.of(
-        len(calls),
-        _SOFTMAX,
-        cycles=scores * _SOFTMAX_OPERATIONS / chip.lanes / _SOFTMAX.issue,
-        l2_bytes=2.0 * moved,  # each row is read three times and written once
-        dram_bytes=moved * chip.missing(moved),
-        operations=scores * _SOFTMAX_OPERATIONS,
-    )
+    # Each row is read three times and written once.
+    middle = CodePass.moving(chip, _SOFTMAX, scores * _SOFTMAX_OPERATIONS, moved, l2_bytes=2.0 * moved)
     return [result[0], middle, result[1]]
 
 
