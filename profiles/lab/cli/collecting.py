@@ -27,11 +27,21 @@ from ....kernels.inputs import SHORT_TYPES, parse_input
 from ...adapt.torch_process import TorchProcess
 from ...reference import reference_input, reference_model, reference_names
 from ...twin.cli.arguments import BOARD
-from ..measure.gpus import SWITCH_S, measure_board, plan_board
+from ..measure.gpus import (
+    SWITCH_S,
+    WORKSTATION_PATIENCE,
+    measure_board,
+    measure_gpu,
+    off_graphs,
+    plan_board,
+    plan_gpu,
+    workstation,
+)
 from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
 from ..measure.meters.notes import CampaignNotes
+from ..measure.meters.nvml import installed_library
 from ..measure.meters.restarting_worker import RestartingWorker
-from ..measure.processor import about_s
+from ..measure.processor import MeasuredModel, about_s, measure_processor, plan_processor, processor_size, this_processor
 from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
 from .twin_worker import TwinWorker
@@ -39,7 +49,6 @@ from .twin_worker import TwinWorker
 if TYPE_CHECKING:
     from ....kernels.network import Network
     from ..measure.campaign import Campaign, CampaignSize
-    from ..measure.processor import MeasuredModel
 
 _POWER_S = 0.6
 _QUICK = TimingLimits(kernel_s=0.02, network_s=0.2, power_s=0.3, timings=30)
@@ -65,9 +74,7 @@ def collect_board(args: argparse.Namespace, models: Sequence[MeasuredModel], ker
         what = {
             "device": board.description.title, "measured by": worker.about["device_name"], "torch": worker.about["torch"],
             "power": ", ".join(campaign.board.energy_rails), "configurations": board.grid.size,
-            "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
-            "steps": len(campaign.units), "hours": round(about_s(campaign, patience, SWITCH_S) / 3600, 2),
-            "writes": str(args.out),
+            **_plan(args, campaign, about_s(campaign, patience, SWITCH_S)),
         }  # fmt: skip
         if args.dry_run:
             return what
@@ -88,14 +95,32 @@ def _worker(
 ) -> contextlib.closing[RestartingWorker] | contextlib.closing[TwinWorker]:
     if args.bench is not None:
         return contextlib.closing(TwinWorker(args.bench, {model.path: model.network for model in models}))
-    return contextlib.closing(
-        RestartingWorker(lambda: TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER))
-    )
+    return contextlib.closing(RestartingWorker(lambda: _gpu_process(args)))
+
+
+def _gpu_process(args: argparse.Namespace) -> TorchProcess:
+    return TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER)
+
+
+def _plan(args: argparse.Namespace, campaign: Campaign, seconds: float | None = None) -> dict[str, Any]:
+    return {
+        "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
+        "steps": len(campaign.units), **({} if seconds is None else {"hours": round(seconds / 3600, 2)}),
+        "writes": str(args.out),
+    }  # fmt: skip
 
 
 KERNELS, QUICK_KERNELS = 40, 8
 _NETWORK_RUNS, _QUICK_NETWORK_RUNS = (120, 40), (24, 12)  # random configurations, and observations at those in common
 _RUN = (".pt", ".pt2")
+_OF_METERS = {
+    "gpu_mhz": (("nvml",), "clocks are locked with --meter nvml"),
+    "cpu_mhz": (("cpu",), "the processor's clock is locked with --meter cpu"),
+    "boards": (("simulated",), "a cluster measures simulated boards"),
+    "bench": (("board",), "replaces PyTorch with --meter board"),
+    "dtype": (("simulated",), "is of --meter simulated"),
+    "board": (("board", "simulated"), "is of --meter board or simulated"),
+}
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -175,7 +200,6 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     size.add_argument(
         "--dtype",
-        default="",
         type=lambda text: SHORT_TYPES.get(text, text),
         choices=("float32", "float16", "bfloat16"),
         help="with --meter simulated: random kernels of this element type alone, also fp32, fp16 or bf16 (default: several)",
@@ -190,47 +214,38 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not args.out.parent.is_dir():
         raise InputError(f"--out: {args.out.parent} is not a folder")
-    if args.gpu_mhz and args.meter != "nvml":
-        raise UsageError(f"--gpu-mhz: clocks are locked with --meter nvml; --meter is {args.meter}")
-    if args.cpu_mhz and args.meter != "cpu":
-        raise UsageError(f"--cpu-mhz: the processor's clock is locked with --meter cpu; --meter is {args.meter}")
-    if args.boards is not None and args.meter != "simulated":
-        raise UsageError(f"--boards: a cluster measures simulated boards; --meter is {args.meter}")
-    if args.bench is not None and args.meter != "board":
-        raise UsageError(f"--bench: replaces PyTorch with --meter board; --meter is {args.meter}")
-    if args.dtype and args.meter != "simulated":
-        raise UsageError(f"--dtype: is of --meter simulated; --meter is {args.meter}")
-    if args.board is not None and args.meter not in ("board", "simulated"):
-        raise UsageError(f"--board: is of --meter board or simulated; --meter is {args.meter}")
-    collectors = {"cpu": _collect_processor, "board": _collect_board, "nvml": _collect_gpu, "simulated": _collect_simulated}
-    return collectors[args.meter](args)
-
-
-def _collect_board(args: argparse.Namespace) -> int:
-
-    models = _models(args.models, args.inputs)
-    _print_about(collect_board(args, models, args.kernels or (QUICK_KERNELS if args.quick else KERNELS)), args.json)
+    for option, (meters, why) in _OF_METERS.items():
+        if getattr(args, option) not in (None, []) and args.meter not in meters:
+            raise UsageError(f"--{option.replace('_', '-')}: {why}; --meter is {args.meter}")
+    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+    if args.meter == "simulated":
+        what = _collect_simulated(args, kernels)
+    else:
+        collect = {"cpu": _collect_processor, "board": collect_board, "nvml": _collect_gpu}[args.meter]
+        what = collect(args, _models(args.models, args.inputs), kernels)
+    if args.json:
+        print_json(what)
+    else:
+        print("\n".join(f"{key:14} {value}" for key, value in what.items()))
     return 0
 
 
-def _collect_simulated(args: argparse.Namespace) -> int:
+def _collect_simulated(args: argparse.Namespace, kernels: int) -> dict[str, Any]:
     from ..measure.one_twin import TwinMeters, plan_twin
     from ..measure.steps import run_units
 
     args.board = args.board or BOARD
     networks = named_networks(args.models, args.inputs)
     if args.boards is not None:
-        return _collect_fleet(args, networks)
-    campaign = plan_twin(args.board, networks, _twins_size(args, args.node), args.seed, args.dtype)
-    what = _about_twins(args, campaign)
+        return _collect_fleet(args, networks, kernels)
+    campaign = plan_twin(args.board, networks, _twins_size(args, args.node, kernels), args.seed, args.dtype or "")
     if not args.dry_run:
         meters = TwinMeters(args.board, args.seed)
         run_units(campaign, meters, args.folder, progress_bar).save(args.out)
-    _print_about(what, args.json)
-    return 0
+    return _about_twins(args, campaign)
 
 
-def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int:
+def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network], kernels: int) -> dict[str, Any]:
     from ..measure.fleet import run_on_fleet, worker_names
     from ..measure.one_twin import TwinMeters, plan_twin
 
@@ -238,16 +253,15 @@ def _collect_fleet(args: argparse.Namespace, networks: Sequence[Network]) -> int
         raise UsageError("--boards: counts individuals from --node on; valid: --node N --boards ..., or --node 0-12 without it")
     with cluster("--boards", args.boards) as client:
         nodes = tuple(range(args.node[0], args.node[0] + len(worker_names(client))))
-        campaign = plan_twin(args.board, networks, _twins_size(args, nodes), args.seed, args.dtype)
-        what: dict[str, Any] = _about_twins(args, campaign)
+        campaign = plan_twin(args.board, networks, _twins_size(args, nodes, kernels), args.seed, args.dtype or "")
+        what = _about_twins(args, campaign)
         if not args.dry_run:
             meters = TwinMeters(args.board, args.seed)
             found = run_on_fleet(campaign, client, meters, args.folder, progress_bar)
             what["lost"] = ", ".join(map(str, found.environment["lost"])) or "none"
     if not args.dry_run:
         found.save(args.out)
-    _print_about(what, args.json)
-    return 0
+    return what
 
 
 def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]:
@@ -255,68 +269,44 @@ def _about_twins(args: argparse.Namespace, campaign: Campaign) -> dict[str, Any]
     individuals = f"individual{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
     return {
         "device": f"simulated {args.board}, {individuals}, silicon {campaign.silicon_version}",
-        "power": ", ".join(campaign.board.energy_rails), "networks": len(campaign.networks),
-        "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-        "writes": str(args.out),
-    }  # fmt: skip
+        "power": ", ".join(campaign.board.energy_rails),
+        **_plan(args, campaign),
+    }
 
 
-def _twins_size(args: argparse.Namespace, nodes: Sequence[int]) -> CampaignSize:
+def _twins_size(args: argparse.Namespace, nodes: Sequence[int], kernels: int) -> CampaignSize:
     from ..measure.one_twin import one_board_size, several_boards_size
 
-    kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
     if len(nodes) == 1:
         return one_board_size(nodes[0], kernels)
     return several_boards_size(nodes, kernels, *(_QUICK_NETWORK_RUNS if args.quick else _NETWORK_RUNS))
 
 
-def _collect_processor(args: argparse.Namespace) -> int:
-    from ..measure.meters.cpu import TimingLimits
-    from ..measure.processor import about_s, measure_processor, plan_processor, processor_size, this_processor
-
-    models = _models(args.models, args.inputs)
+def _collect_processor(args: argparse.Namespace, models: Sequence[MeasuredModel], kernels: int) -> dict[str, Any]:
     with this_processor(args.python, args.threads, args.cpu_mhz) as machine:
         process, device = machine.process, machine.device
-        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
         patience = TimingLimits(0.05, 0.5, 0.3, 30) if args.quick else TimingLimits()
         campaign = plan_processor(device, models, process.about["kinds"], processor_size(kernels, device.grid.size), args.seed)
-        what: dict[str, Any] = {
+        what = {
             "device": process.about["device_name"], "torch": process.about["torch"], "threads": process.about["threads"],
             "clocks": f"{device.grid.size} locked" if args.cpu_mhz else "as they are",
             "power": ", ".join(device.energy_rails) or "none: no counter can be read",
-            "networks": len(campaign.networks), "kernels": len(campaign.invocations), "calls": len(campaign.calls),
-            "steps": len(campaign.units), "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
+            **_plan(args, campaign, about_s(campaign, patience)),
         }  # fmt: skip
-        if args.dry_run:
-            _print_about(what, args.json)
-            return 0
-        with kept_for(args, campaign) as folder:
-            measure_processor(campaign, models, machine, patience, folder, uneven_progress()).save(args.out)
-    _print_about(what, args.json)
-    return 0
+        if not args.dry_run:
+            with kept_for(args, campaign) as folder:
+                measure_processor(campaign, models, machine, patience, folder, uneven_progress()).save(args.out)
+    return what
 
 
-def _collect_gpu(args: argparse.Namespace) -> int:
-    from ...adapt.torch_process import TorchProcess
-    from ..measure.gpus import WORKSTATION_PATIENCE, measure_gpu, off_graphs, plan_gpu, workstation
-    from ..measure.meters.cpu import KERNEL_WORKER, TimingLimits
-    from ..measure.meters.nvml import installed_library
-    from ..measure.processor import about_s
-
-    models = _models(args.models, args.inputs)
-
-    def start() -> TorchProcess:
-        return TorchProcess(args.python, device="cuda", threads=args.threads, worker=KERNEL_WORKER)
-
-    with workstation(installed_library(), start, args.gpu_mhz) as gpu:
-        kernels = args.kernels or (QUICK_KERNELS if args.quick else KERNELS)
+def _collect_gpu(args: argparse.Namespace, models: Sequence[MeasuredModel], kernels: int) -> dict[str, Any]:
+    with workstation(installed_library(), lambda: _gpu_process(args), args.gpu_mhz) as gpu:
         patience = TimingLimits(0.05, 0.5, 0.3, 30, power_timings=0) if args.quick else WORKSTATION_PATIENCE
         campaign = plan_gpu(gpu.device, models, gpu.process.about["kinds"], kernels, args.seed)
         what = {
             "device": gpu.process.about["device_name"], "torch": gpu.process.about["torch"],
-            "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are", "networks": len(campaign.networks),
-            "kernels": len(campaign.invocations), "calls": len(campaign.calls), "steps": len(campaign.units),
-            "hours": round(about_s(campaign, patience) / 3600, 2), "writes": str(args.out),
+            "clocks": f"{gpu.device.grid.size} locked" if args.gpu_mhz else "as they are",
+            **_plan(args, campaign, about_s(campaign, patience)),
         }  # fmt: skip
         if not args.dry_run:
             with kept_for(args, campaign) as folder:
@@ -325,20 +315,10 @@ def _collect_gpu(args: argparse.Namespace) -> int:
             what["refused"] = len(record.environment.get("refused", {}))
             if errors := off_graphs(record):
                 what["kernels_off_graphs_percent"] = round(100 * sum(map(abs, errors)) / len(errors), 1)
-    _print_about(what, args.json)
-    return 0
-
-
-def _print_about(what: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(what)
-    else:
-        print("\n".join(f"{key:14} {value}" for key, value in what.items()))
+    return what
 
 
 def _models(names: Sequence[str], inputs: Sequence[str]) -> list[MeasuredModel]:
-    from ..measure.processor import MeasuredModel
-
     known = reference_names()
     models = []
     for name in names or known:
