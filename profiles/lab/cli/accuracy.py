@@ -24,12 +24,11 @@ from ....daemon.cli.output import print_json, table
 from ....daemon.errors import InputError, UsageError
 from ...bundle.bundle import load_bundle
 from ...bundle.finding import find_bundles
-from ...errors import ComparisonDataError
 from ..compare import engines as published
 from ..compare.tokens import WITHIN_MJ, WITHIN_MS
 from . import replaying
 from .applications import REGRET
-from .arguments import add_data
+from .arguments import add_data, reading_data
 from .silicon_gate import MISSED
 
 _OF_RECORD = {
@@ -93,11 +92,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 
 def engines(args: argparse.Namespace) -> int:
     groups: dict[tuple[str, str], list[published.PublishedEngine]] = {}
-    try:
+    with reading_data("compare engines"):
         for one in published.engines(args.data):
             groups.setdefault((one.board, one.compiled), []).append(one)
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
     errors = {group: median(abs(one.error) for one in own) for group, own in groups.items()}
     every = [one for own in groups.values() for one in own]
     if args.json:

@@ -12,18 +12,16 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ....daemon.cli.output import SIMULATED, print_json, progress, table
-from ....daemon.errors import InputError, TargetNotAttainable
+from ....daemon.errors import TargetNotAttainable
 from ....daemon.planning.limits import Limits
 from ....daemon.planning.plan import plan
 from ....kernels.correction.correct import correct
 from ....kernels.cost.model import surface
 from ....kernels.surface import Surface
-from ....kernels.text import needing
 from ...bundle.bundle import load_bundle
-from ...errors import ComparisonDataError
 from ...reference import reference_network
 from ..compare import batches as studied
-from .arguments import add_data
+from .arguments import add_data, reading_data
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
@@ -51,11 +49,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
 def run(args: argparse.Namespace) -> int:
     from ..compare.tokens import WITHIN_MJ, WITHIN_MS, predict_rows, rows
 
-    try:
-        with needing("jetdvfs-lab compare tokens", "train", InputError):
-            predicted = list(predict_rows(rows(args.data)))
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
+    with reading_data("compare tokens"):
+        predicted = list(predict_rows(rows(args.data)))
     counted = [one for one in predicted if one.rates is not None]
     in_time, in_energy = sum(one.in_time for one in counted), sum(one.in_energy for one in counted)
     if args.json:
@@ -129,10 +124,8 @@ class BatchChoice(Struct, frozen=True):
 
 def batches(args: argparse.Namespace) -> int:
     """Plan for deadlines, before and after one observation of each batch size."""
-    try:
+    with reading_data("compare batches"):
         measured = studied.cells(args.data)
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
     made = [choice for board, own in measured.items() for choice in _choices(board, own)]
     seen = [choice for choice in made if choice.observed]
     if args.json:

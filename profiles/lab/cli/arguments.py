@@ -19,6 +19,7 @@ from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
 from ...documents import load_json
+from ...errors import ComparisonDataError
 from ...reference import reference_input, reference_model, reference_names
 from ..measure.unit_store import forget_parts, kept_of_another, parts_folder
 
@@ -66,7 +67,7 @@ def stored_output(path: Path, option: str, study: str, command: str, shown: Call
 
 @contextmanager
 def kept_for(args: argparse.Namespace, campaign: Campaign) -> Iterator[Path]:
-    """Folder of a campaign's parts: ``--folder``, or one next to ``--out`` that is removed on success."""
+    """Folder of a campaign's parts: ``--folder``, or one next to ``--out``, removed on success."""
     folder = parts_folder(args.out, args.folder)
     if told := kept_of_another(folder, campaign.digest, campaign.about):
         print(told, file=sys.stderr)
@@ -100,6 +101,16 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=folder, required=True, metavar="DIR", help="folder with the measurements, anywhere below it"
     )
+
+
+@contextmanager
+def reading_data(command: str) -> Iterator[None]:
+    """Raise InputError for bad ``--data``."""
+    try:
+        with needing(f"jetdvfs-lab {command}", "train", InputError):
+            yield
+    except ComparisonDataError as error:
+        raise InputError(f"--data: {error}") from error
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

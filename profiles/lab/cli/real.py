@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from ....daemon.cli.output import print_json, progress_bar, table
-from ....daemon.errors import InputError
-from ....kernels.text import needing
-from ...errors import ComparisonDataError
-from .arguments import add_data, add_seed, add_threads
+from .arguments import add_data, add_seed, add_threads, reading_data
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
@@ -39,20 +35,17 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print("mean error of kernels held out; goal: within its figure where there is one, and no worse than the plain recipe")
         print(f"{'table':<8}{'GPU':<8}{'kernels':>8}{'plain':>8}{'forest':>8}{'own':>8}{'goal':>8}")
-    try:
-        with needing("jetdvfs-lab compare kernels", "train", InputError):
-            for pair in pairs(args.data, args.threads, args.seed, progress_bar):
-                found.append(pair)
-                if not args.json:
-                    goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
-                    forest = "" if pair.forest_percent is None else f"{pair.forest_percent:.2f}%"
-                    figures = f"{pair.plain_percent:>7.2f}%{forest:>8}{pair.own_percent:>7.2f}%{goal:>8}"
-                    print(
-                        f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}",
-                        flush=True,
-                    )
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
+    with reading_data("compare kernels"):
+        for pair in pairs(args.data, args.threads, args.seed, progress_bar):
+            found.append(pair)
+            if not args.json:
+                goal = "" if pair.goal_percent is None else f"{pair.goal_percent:.1f}%"
+                forest = "" if pair.forest_percent is None else f"{pair.forest_percent:.2f}%"
+                figures = f"{pair.plain_percent:>7.2f}%{forest:>8}{pair.own_percent:>7.2f}%{goal:>8}"
+                print(
+                    f"{pair.table:<8}{pair.gpu:<8}{pair.kernels:>8}{figures}  {'ok' if pair.passed else 'MISSED'}",
+                    flush=True,
+                )
     missed = sum(not pair.passed for pair in found)
     if args.json:
         print_json([{**asdict(pair), "passed": pair.passed} for pair in found])
@@ -62,24 +55,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def layers(args: argparse.Namespace) -> int:
-    from ..compare.real.layers import read_layers
-
-    path = _layers_file(args)
-    try:
-        with needing("jetdvfs-lab compare layers", "train", InputError):
-            return MISSED if show_layers(read_layers(path), args) else 0
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
-
-
-def _layers_file(args: argparse.Namespace) -> Path:
     from ..compare.agx_orin import LAYERS
     from ..compare.fit import find_file
+    from ..compare.real.layers import read_layers
 
-    try:
-        return find_file(args.data, LAYERS)
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
+    with reading_data("compare layers"):
+        return MISSED if show_layers(read_layers(find_file(args.data, LAYERS)), args) else 0
 
 
 def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> bool:

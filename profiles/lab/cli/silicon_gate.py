@@ -13,10 +13,8 @@ from msgspec.structs import asdict
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json
-from ....daemon.errors import InputError, TargetNotAttainable
-from ....kernels.text import needing
-from ...errors import ComparisonDataError
-from .arguments import add_seed, add_threads
+from ....daemon.errors import TargetNotAttainable
+from .arguments import add_seed, add_threads, reading_data
 
 if TYPE_CHECKING:
     from ..compare.gate_kinds import GateRow
@@ -67,14 +65,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"{'part':<10}{'figure':<66}{'simulated':>10}{'real':>8}{'band':>14}  band from")
     found = []
     try:
-        with needing("jetdvfs-lab silicon gate", "train", InputError):
+        with reading_data("silicon gate"):
             for row in rows([reference_network(name) for name in reference_names()], effort, args.data, _doing):
                 found.append(row)
                 if not args.json:
                     _doing("")
                     print(_line(row), flush=True)
-    except ComparisonDataError as error:
-        raise InputError(f"--data: {error}") from error
     finally:
         _doing("")
     passed = all(row.passed for row in found)

@@ -236,7 +236,7 @@ def _left_out(folder: Path) -> dict[str, str]:
 
 
 def _whole_lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """Lines with a network's name and ``key``, without truncated ones."""
+    """Whole lines with a network's name and ``key``."""
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             line = json.loads(text)

@@ -182,7 +182,7 @@ def at_one_host_speed(measurements: Measurements) -> Measurements:
 
 
 def _issued_ms(measurements: Measurements) -> NDArray[np.float64]:
-    """Issue time of each network's calls in ms, infinite if not measured."""
+    """Issue time of each network's calls in ms, infinite if unmeasured."""
     if not len(measurements.tables["host_us"]):
         return np.full(len(measurements.networks), np.inf)
     grid = measurements.described.grid
