@@ -7,10 +7,13 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ....daemon.arguments import folder, whole
 from ....daemon.cli.model_arguments import read_model
@@ -143,6 +146,16 @@ def named_networks(
             raise InputError(f"{model}: launches no kernel; there is nothing to study")
         networks.append(network)
     return networks
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, Struct):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def uneven_progress() -> Callable[[int, int, str], None]:

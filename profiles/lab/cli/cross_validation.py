@@ -17,7 +17,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError
 from ....kernels.text import needing
-from .arguments import add_seed, add_threads
+from .arguments import add_seed, add_threads, rounded
 
 if TYPE_CHECKING:
     from ..train.held_out import HeldOutKind, HeldOutNetwork
@@ -67,10 +67,8 @@ def run(args: argparse.Namespace) -> int:
             "environment": dict(record.environment),
             "simulated": bool(record.silicon_version),
         }
-        rounded = {f"mean_{name}": round(value, 4) for name, value in means.items()}
-        print_json(
-            {**about, **rounded, "networks": [one.to_json() for one in found], "kinds": [one.to_json() for one in kinds]}
-        )
+        mean_percents = {f"mean_{name}": value for name, value in means.items()}
+        print_json({**about, **rounded({**mean_percents, "networks": found, "kinds": kinds})})
         return 0
     print(f"{record.described.name}: each network predicted by models trained without it; no other device was seen")
     print(_table(found))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from ....daemon.cli.output import print_json, progress_bar, table
-from .arguments import add_data, add_seed, add_threads, reading_data
+from .arguments import add_data, add_seed, add_threads, reading_data, rounded
 from .silicon_gate import MISSED
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ def show_layers(rows: Sequence[Mapping[str, str]], args: argparse.Namespace) -> 
     mean = means(found)
     missed = [batch for batch, own in mean.items() if own.percent > GOALS[batch]]
     if args.json:
-        about = {
-            str(batch): {**{name: round(value, 4) for name, value in asdict(own).items()}, "goal": GOALS[batch]}
-            for batch, own in mean.items()
-        }
+        about = {str(batch): {**rounded(own), "goal": GOALS[batch]} for batch, own in mean.items()}
         for batch, percent in floor.items():
             about[str(batch)]["nearest"] = round(percent, 4)
         for batch, errors in predicted.items():

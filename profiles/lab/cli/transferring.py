@@ -18,7 +18,7 @@ from ....kernels.text import needing
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.finding import find_bundles
 from ...twin.cli.arguments import add_perturbed, add_simulated_board, add_tables
-from .arguments import add_seed, named_networks
+from .arguments import add_seed, named_networks, rounded
 
 if TYPE_CHECKING:
     from ..train.transfer_real import TransferErrors
@@ -72,7 +72,7 @@ def show(args: argparse.Namespace) -> int:
     }
     if args.json:
         names = [network.name for network in networks]
-        print_json({**about, "networks": names, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
+        print_json({**about, "networks": names, "rows": rounded(rows), "published": asdict(POWERTRAIN)})
         return 0
     print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
     print(f"mean absolute error over the grid, latency / power, {len(networks)} networks; observations of")
@@ -103,7 +103,7 @@ def _show_real(args: argparse.Namespace) -> int:
         rows = on_real_boards(load_tables(args.data, args.table), _profiles(args.profile), args.seed, progress_bar)
     if args.json:
         about = {"profile": args.profile, "simulated": False}
-        print_json({**about, "rows": [row.to_json() for row in rows], "published": asdict(POWERTRAIN)})
+        print_json({**about, "rows": rounded(rows), "published": asdict(POWERTRAIN)})
         return 0
     print(
         "real boards, published measurements; latency / power, mean (median) absolute error of the configurations not observed"
@@ -158,7 +158,7 @@ def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Ne
     rows = orders_compared(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
     about = {"profile": bundle.manifest.name, "board": args.board, "perturbed": args.perturbed, "node": args.node}
     if args.json:
-        print_json({**about, "simulated": True, "rows": [row.to_json() for row in rows]})
+        print_json({**about, "simulated": True, "rows": rounded(rows)})
         return 0
     print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
     print(f"plans of {len(networks)} networks: mean error where they may choose, energy above the best's")

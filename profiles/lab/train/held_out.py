@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
@@ -54,9 +54,6 @@ class HeldOutNetwork(Struct, frozen=True):
     graph_energy_percent: float | None = None
     graph_latency_percent: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return _rounded(asdict(self))
-
 
 class HeldOutKind(Struct, frozen=True):
     """Kernels of one kind in held-out networks.
@@ -73,13 +70,6 @@ class HeldOutKind(Struct, frozen=True):
     percent: float
     share: float
     network_percent: float
-
-    def to_json(self) -> dict[str, Any]:
-        return _rounded(asdict(self))
-
-
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def leave_out(

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from ....kernels.correction.correct import correct
 from ....kernels.correction.observation import Observation
@@ -56,9 +54,6 @@ class OrderRow(Struct, frozen=True):
     expected_percent: float | None
     error_percent: float
     excess_percent: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
 def orders_compared(

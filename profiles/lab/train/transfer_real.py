@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ....kernels.correction.correct import correct
@@ -42,9 +41,6 @@ class TransferErrors(Struct, frozen=True):
     power_mean_percent: float | None
     power_median_percent: float | None
 
-    def to_json(self) -> dict[str, float | None]:
-        return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
-
 
 class RealRow(Struct, frozen=True):
     """Errors on a table's programs on one board, by :data:`WAYS`."""
@@ -55,9 +51,6 @@ class RealRow(Struct, frozen=True):
     programs: int
     observations: int
     errors: Mapping[str, TransferErrors]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "errors": {way: errors.to_json() for way, errors in self.errors.items()}}
 
 
 def on_real_boards(

@@ -8,11 +8,9 @@ Compared with fits of the network's observations alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from ....kernels.correction.correct import correct
@@ -117,9 +115,6 @@ class TransferRow(Struct, frozen=True):
     overlap_latency_percent: float | None
     overlap_power_percent: float | None
     rates_latency_percent: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
 def transferred(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from jetdvfs.kernels.correction.observation import Observation
 from jetdvfs.kernels.cost.model import surface
@@ -87,7 +88,7 @@ def test_chosen_and_random_orders_are_told_beside_each_other(bundle: Bundle) -> 
     assert first.expected_percent is None and last.expected_percent is not None and last.minutes == pytest.approx(8 * 2.5 / 60)
     assert last.error_percent < 2 * last.expected_percent
     assert first.error_percent == pytest.approx(early.error_percent) and late.expected_percent is None
-    json.dumps([row.to_json() for row in rows], allow_nan=False)
+    json.dumps([asdict(row) for row in rows], allow_nan=False)
 
 
 def test_the_orders_of_an_unknown_board_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
