@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph networks as estimators: trained by PyTorch, run by NumPy."""
+"""Graph networks as estimators, by PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .batches import FeatureBatch, Scalings, make_batch
 from .encodings import ENCODINGS, EncodedGraph
 from .estimator import ProgressCallback, Targets, silent
 from .layers import Initial
-from .operations import NumpyOperations
+from .operations import Operations
 from .training import NetworkTrainingOptions, train
 
 _ROWS = 1 << 15  # of nodes at a time, so that data between layers takes tens of megabytes
@@ -75,14 +75,15 @@ class GraphNetwork:
         encoding, encoded = ENCODINGS[self.architecture.encoding], self._scalings.scaled(self._encoded(queries))
         devices = np.array([query.device for query in queries])
         found, at = np.empty((len(queries), len(self.metrics))), 0
-        outputs = len(self.metrics) if self.together else 1
+        outputs, ops = len(self.metrics) if self.together else 1, Operations()
+        weights = [{name: ops.array(value) for name, value in own.items()} for own in self._weights]
         while at < len(queries):
             end, rows = at + 1, len(encoded[at].nodes)
             while end < len(queries) and rows + len(encoded[end].nodes) <= _ROWS:
                 rows += len(encoded[end].nodes)
                 end += 1
             batch = make_batch(encoding, self._scalings, encoded[at:end], devices[at:end])
-            parts = [self.architecture.forward(NumpyOperations(), weights, batch, outputs) for weights in self._weights]
+            parts = [self.architecture.forward(ops, own, batch, outputs).numpy() for own in weights]
             found[at:end] = self._targets.back(np.concatenate(parts, axis=1))
             at = end
         return found

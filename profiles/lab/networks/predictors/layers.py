@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of graph networks as functions of their weights, for NumPy and PyTorch.
+"""Layers of graph networks as functions of their weights.
 
 Weights map names ``NAME.PART`` to matrices ``(read, written)`` and rows ``(1, written)``.
 """

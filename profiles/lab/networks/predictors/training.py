@@ -15,7 +15,7 @@ from .architectures import HEAD, Architecture
 from .batches import FeatureBatch
 from .estimator import ProgressCallback, silent
 from .layers import Initial
-from .torch_operations import TorchOperations
+from .operations import Operations
 
 Batches = Callable[[NDArray[np.int64]], FeatureBatch]
 """Makes the batch of samples with these numbers."""
@@ -75,7 +75,7 @@ def train(
     steps = options.epochs * -(-len(train_set) // options.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=steps) if options.cycle else None
     best, best_error, waited, rate = start, np.inf, 0, options.rate
-    ops = TorchOperations(training=True)
+    ops = Operations(training=True)
     for epoch in range(options.epochs):
         rng.shuffle(train_set)
         for at in range(0, len(train_set), options.batch):
@@ -139,7 +139,7 @@ def _error(
     with torch.no_grad():
         for at in range(0, len(numbers), options.batch):
             part = numbers[at : at + options.batch]
-            found = architecture.forward(TorchOperations(), weights, batches(part), outputs)
+            found = architecture.forward(Operations(), weights, batches(part), outputs)
             total += float(_losses(torch, options, found, measured[part]).mean()) * len(part)
     return total / max(len(numbers), 1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of graph networks against cases worked out by hand, PyTorch Geometric's, and NumPy against PyTorch."""
+"""Layers of graph networks against cases worked out by hand and PyTorch Geometric's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from numpy.testing import assert_allclose
 
 from jetdvfs.profiles.lab.networks.predictors import layers
 from jetdvfs.profiles.lab.networks.predictors.layers import Edges, add_layer
-from jetdvfs.profiles.lab.networks.predictors.operations import NumpyOperations, Segments
+from jetdvfs.profiles.lab.networks.predictors.operations import Operations, Segments
 from jetdvfs.profiles.lab.networks.predictors.training import project
 
-OPS = NumpyOperations()
+torch = pytest.importorskip("torch", reason="runs the layers")
+pytestmark = pytest.mark.torch
+OPS = Operations()
 # 0 -> 2, 1 -> 2, 2 -> 3; nothing leads to 0 and 1.
 EDGES = Edges(np.array([0, 1, 2]), np.array([2, 2, 3]), 4)
-X = np.array([[1, 2], [3, 6], [5, 0], [7, 1]], np.float32)
-ONE = {"l.weight": np.eye(2, dtype=np.float32), "l.bias": np.zeros((1, 2), np.float32)}
+X = OPS.array(np.array([[1, 2], [3, 6], [5, 0], [7, 1]], np.float32))
+
+
+def tensors(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: OPS.array(np.array(array)) for name, array in arrays.items()}
+
+
+ONE = tensors({"l.weight": np.eye(2), "l.bias": np.zeros((1, 2))})
 
 
 def segments(*index: int, count: int | None = None) -> Segments:
@@ -34,20 +42,20 @@ def test_segments_may_be_out_of_order_and_empty() -> None:
 
 
 def test_softmax_goes_over_each_group() -> None:
-    shares = layers.segment_softmax(OPS, np.array([[0.0], [np.log(3.0)], [200.0]], np.float32), segments(0, 0, 1))
+    shares = layers.segment_softmax(OPS, torch.tensor([[0.0], [np.log(3.0)], [200.0]]), segments(0, 0, 1))
     assert_allclose(shares, np.array([[0.25], [0.75], [1]]), rtol=1e-6)
-    weighed = layers.softmax_sum(OPS, np.array([[0.0], [np.log(3.0)]], np.float32), segments(0, 0))
+    weighed = layers.softmax_sum(OPS, torch.tensor([[0.0], [np.log(3.0)]]), segments(0, 0))
     assert_allclose(weighed, np.array([[0.75 * np.log(3)]]), rtol=1e-6)
 
 
 def test_synmm_is_a_linear_layer_over_largest_and_mean() -> None:
-    weights = {"s.weight": np.array([[1.0], [0.0], [10.0], [100.0]], np.float32), "s.bias": np.full((1, 1), 0.5, np.float32)}
+    weights = tensors({"s.weight": [[1.0], [0.0], [10.0], [100.0]], "s.bias": [[0.5]]})
     # largest 5 and 6, mean 3 and 8/3
     assert_allclose(layers.synmm(OPS, weights, "s", X[:3], segments(0, 0, 0)), [[5 + 30 + 800 / 3 + 0.5]], rtol=1e-6)
 
 
 def test_sage_takes_the_mean_of_what_leads_to_a_node() -> None:
-    weights = {"l.near.weight": 10 * np.eye(2, dtype=np.float32), "l.own.weight": np.eye(2, dtype=np.float32)}
+    weights = tensors({"l.near.weight": 10 * np.eye(2), "l.own.weight": np.eye(2)})
     assert_allclose(layers.sage(OPS, weights, "l", X, EDGES), [[1, 2], [3, 6], [25, 40], [57, 1]])
 
 
@@ -60,25 +68,22 @@ def test_gcn_normalises_by_both_ends() -> None:
 
 
 def test_gin_adds_up_and_goes_through_two_layers() -> None:
-    weights = {"l.first.weight": np.eye(2, dtype=np.float32), "l.second.weight": -np.eye(2, dtype=np.float32)}
+    weights = tensors({"l.first.weight": np.eye(2), "l.second.weight": -np.eye(2)})
     assert_allclose(layers.gin(OPS, weights, "l", X, EDGES), [[-1, -2], [-3, -6], [-9, -8], [-12, -1]])
 
 
 def test_gat_weighs_neighbours_by_attention() -> None:
-    zero = {**ONE, "l.source": np.zeros((2, 1), np.float32), "l.target": np.zeros((2, 1), np.float32)}
+    zero = {**ONE, **tensors({"l.source": np.zeros((2, 1)), "l.target": np.zeros((2, 1))})}
     assert_allclose(layers.gat(OPS, zero, "l", X, EDGES)[2], X[:3].mean(0), rtol=1e-6)  # all alike
-    strong = {**zero, "l.source": np.array([[0.0], [100.0]], np.float32)}
+    strong = {**zero, **tensors({"l.source": [[0.0], [100.0]]})}
     assert_allclose(layers.gat(OPS, strong, "l", X, EDGES)[2], X[1], rtol=1e-6)  # the largest second feature takes all
 
 
 def test_anee_does_what_dnnperfs_formulas_say() -> None:
-    weights = {
-        "r.node": np.diag([1.0, -1.0]).astype(np.float32),
-        "r.edge": np.array([[2.0]], np.float32),
-        "r.attention": np.array([[0.1], [0.0], [0.0], [0.5]], np.float32),
-        "r.message": np.array([[3.0]], np.float32),
-    }
-    nodes, rows = layers.anee(OPS, weights, "r", X, np.array([[1.0], [2.0], [-1.0]], np.float32), EDGES)
+    weights = tensors(
+        {"r.node": np.diag([1.0, -1.0]), "r.edge": [[2.0]], "r.attention": [[0.1], [0.0], [0.0], [0.5]], "r.message": [[3.0]]}
+    )
+    nodes, rows = layers.anee(OPS, weights, "r", X, torch.tensor([[1.0], [2.0], [-1.0]]), EDGES)
     local = np.array([[1, -0.02], [3, -0.06], [5, 0], [7, -0.01]])
     gates = [0.1 * local[0, 0] * 2, 0.1 * local[1, 0] * 4, (0.1 * local[2, 0] + 0.5 * local[3, 1]) * -2]
     sigmoid = 1 / (1 + np.exp(-np.array(gates)))
@@ -107,22 +112,6 @@ def test_heads_neither_hide_a_conflict_nor_are_moved_by_one() -> None:
     assert found["head.0.first.weight"] == 3.5 and found["head.1.first.weight"] == 2.5
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("kind", ["sage", "gcn", "gin", "gat", "mlp"])
-def test_numpy_does_what_pytorch_does(kind: str) -> None:
-    torch = pytest.importorskip("torch", reason="runs the same layers")
-    from jetdvfs.profiles.lab.networks.predictors.torch_operations import TorchOperations
-
-    rng = np.random.default_rng(1)
-    weights: dict[str, Any] = {}
-    add_layer(weights, kind, "l", 5, 7, rng)
-    edges = Edges(rng.integers(0, 9, 30), rng.integers(0, 9, 30), 9)
-    x = rng.normal(size=(9, 5)).astype(np.float32)
-    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
-    expected = layers.layer(TorchOperations(), tensors, kind, "l", torch.from_numpy(x), edges).numpy()
-    assert_allclose(layers.layer(OPS, weights, kind, "l", x, edges), expected, rtol=1e-5, atol=1e-6)
-
-
 def _sage(geometric: Any, weights: dict[str, Any]) -> Any:
     made = geometric.SAGEConv(5, 7)
     return made, {
@@ -141,10 +130,8 @@ def _gat(geometric: Any, weights: dict[str, Any]) -> Any:
     return geometric.GATConv(5, 7), {"lin.weight": weights["l.weight"].T, "bias": weights["l.bias"][0], **attention}
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize(("kind", "made"), [("sage", _sage), ("gcn", _gcn), ("gat", _gat)])
 def test_layers_are_those_of_pytorch_geometric(kind: str, made: Callable[[Any, dict[str, Any]], Any]) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch Geometric needs it")
     geometric = pytest.importorskip("torch_geometric.nn", reason="PyTorch Geometric's layers are the reference")
     rng = np.random.default_rng(2)
     weights: dict[str, Any] = {}
@@ -155,4 +142,4 @@ def test_layers_are_those_of_pytorch_geometric(kind: str, made: Callable[[Any, d
     reference.load_state_dict({name: torch.tensor(np.ascontiguousarray(value)) for name, value in state.items()})
     with torch.no_grad():
         expected = reference(torch.from_numpy(x), torch.from_numpy(np.stack([edges.sources, edges.targets]))).numpy()
-    assert_allclose(layers.layer(OPS, weights, kind, "l", x, edges), expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(layers.layer(OPS, tensors(weights), kind, "l", OPS.array(x), edges), expected, rtol=1e-5, atol=1e-6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictors of whole networks: what they learn, that NumPy predicts what PyTorch trained."""
+"""Predictors of whole networks: what they learn, and what they ignore."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 
 from jetdvfs.kernels.graph import graph_of
 from jetdvfs.profiles.errors import RecordError
 from jetdvfs.profiles.lab.networks.predictors.architectures import Anee, Architecture, LaunchSum, Pmgns, SeerNet, unseen
-from jetdvfs.profiles.lab.networks.predictors.batches import Scalings, make_batch
+from jetdvfs.profiles.lab.networks.predictors.batches import FeatureBatch, Scalings, make_batch
 from jetdvfs.profiles.lab.networks.predictors.combined import RandomSearch, RatesAndLaunches
 from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS, JUNG, PERFSEER, PERFSEER_GROUPS, jung_features
 from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator
 from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches
 from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline
 from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS
-from jetdvfs.profiles.lab.networks.predictors.operations import NumpyOperations
+from jetdvfs.profiles.lab.networks.predictors.operations import Operations
 from jetdvfs.profiles.lab.networks.predictors.rates import RateEstimator
 from jetdvfs.profiles.lab.networks.predictors.training import NetworkTrainingOptions
 from jetdvfs.profiles.lab.networks.predictors.trees import FeatureAddition, GlobalTrees
@@ -46,6 +47,12 @@ def percent(estimator: Estimator, seed: int) -> float:
     return float(100 * np.abs(estimator.predict(asked) / wanted - 1).mean())
 
 
+def forward(network: Architecture, batch: FeatureBatch, outputs: int) -> NDArray[np.float32]:
+    ops = Operations()
+    weights = {name: ops.array(value) for name, value in network.initial(outputs, np.random.default_rng(0)).items()}
+    return np.asarray(network.forward(ops, weights, batch, outputs))
+
+
 def test_features_count_by_hand() -> None:
     graph = graph_of(chain("c", (8, 8)))
     assert len(JUNG) == 31 and len(DIPPM.node) == 32 and len(DIPPM.whole) == 5
@@ -57,26 +64,6 @@ def test_features_count_by_hand() -> None:
     macs, batch, convolutions, dense, relus = DIPPM.encode(graph).whole
     assert (macs, batch, convolutions, dense, relus) == (9 * (3 * 8 + 8 * 8) * pixels, 1, 2, 0, 2)
     assert (DIPPM.encode(graph).nodes[:, : len(DIPPM.node) - 12].sum(1) == 1).all()  # one mark for each operator
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
-def test_numpy_predicts_what_pytorch_would(architecture: Architecture) -> None:
-    torch = pytest.importorskip("torch", reason="what trains")
-    from jetdvfs.profiles.lab.networks.predictors.torch_operations import TorchOperations
-
-    asked = samples(6)
-    encoding = ENCODINGS[architecture.encoding]
-    encoded = [encoding.encode(sample.graph) for sample in asked]
-    devices = np.array([sample.device for sample in asked])
-    scalings = Scalings.fit(architecture.scaling, encoding, encoded, devices)
-    batch = make_batch(encoding, scalings, scalings.scaled(encoded), devices)
-    weights = architecture.initial(2, np.random.default_rng(0))
-    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
-    expected = architecture.forward(TorchOperations(), tensors, batch, 2).numpy()
-    found = architecture.forward(NumpyOperations(), weights, batch, 2)
-    assert found.shape == (12, 2)
-    assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.torch
@@ -183,7 +170,9 @@ def test_what_cannot_be_learnt_from_is_refused_in_one_line() -> None:
         made.predict([Query(samples(1)[0].graph, DEVICES[0])])
 
 
+@pytest.mark.torch
 def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() -> None:
+    pytest.importorskip("torch", reason="what runs them")
     asked = samples(3)
     encoded = [ENCODINGS["perfseer"].encode(sample.graph) for sample in asked]
     devices = np.array([sample.device for sample in asked])
@@ -196,23 +185,21 @@ def test_what_a_group_of_features_says_changes_nothing_where_it_is_left_out() ->
         other[:, [columns.index(name) for name in names]] += 1
         changed = msgspec.structs.replace(batch, **{place: other})
         for network, same in ((SeerNet(width=8, without=(group,)), True), (SeerNet(width=8), False)):
-            weights = network.initial(1, np.random.default_rng(0))
-            found = [network.forward(NumpyOperations(), weights, one, 1) for one in (batch, changed)]
-            assert np.array_equal(*found) == same, group
+            found = [forward(network, one, 1) for one in (batch, changed)]
+            assert np.array_equal(found[0], found[1]) == same, group
 
 
+@pytest.mark.torch
 def test_dnnperf_does_not_see_a_networks_end_unless_launches_lead_to_themselves() -> None:
     """The last convolution of a chain, as the classes of a VGG-11, has 10 or 1,000 channels."""
+    pytest.importorskip("torch", reason="what runs them")
     graphs = [graph_of(chain("headed", (8, 16, 16, classes))) for classes in (10, 1000)]
     assert unseen(graphs[0], 3).tolist() == [False] * 5 + [True] * 3
     devices = np.array([DEVICES[0]] * 2)
     encoded = [ENCODINGS["dnnperf"].encode(graph) for graph in graphs]
     scalings = Scalings.fit("minmax", ENCODINGS["dnnperf"], encoded, devices)
     batch = make_batch(ENCODINGS["dnnperf"], scalings, scalings.scaled(encoded), devices)
-    small, large = (
-        network.forward(NumpyOperations(), network.initial(1, np.random.default_rng(0)), batch, 1)
-        for network in (Anee(), Anee(own=True))
-    )
+    small, large = (forward(network, batch, 1) for network in (Anee(), Anee(own=True)))
     assert_allclose(small[0], small[1], rtol=1e-6)
     assert abs(large[0, 0] - large[1, 0]) > 1e-3
 
