@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ...documents import DocumentError, convert, load_yaml
+from ...documents import DocumentError, convert, laid_over, load_yaml
 from ...errors import TwinError
 
 
@@ -422,7 +422,7 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
     like = raw.pop("like", None)
     if like is None:
         return raw
-    merged = _merged(_raw(str(like), folder), raw)
+    merged = laid_over(_raw(str(like), folder), raw)
     if "rails" in raw:  # another module's rails replace these, one by one would leave some behind
         merged["rails"] = raw["rails"]
     return merged
@@ -435,7 +435,7 @@ def _own(name: str, folder: Path) -> dict[str, Any]:
     if other is None:
         return raw
     below = {key: value for key, value in _own(str(other), folder).items() if key not in _OF_ONE_CHIP}
-    return _merged(below, raw)
+    return laid_over(below, raw)
 
 
 def _read(name: str, folder: Path) -> dict[str, Any]:
@@ -447,13 +447,6 @@ def _read(name: str, folder: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise DocumentError(f"expected a mapping, got {raw!r:.60}")
     return raw
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
-    return merged
 
 
 T = TypeVar("T", bound=Struct)
