@@ -94,22 +94,8 @@ class DemoBoard:
         board, node, _ = self._names
         mount = folder / "board"
         mount.mkdir()
-        command = [
-            "jetdvfs.daemon.cli",
-            "twin",
-            "serve",
-            "--board",
-            board,
-            "--mount",
-            str(mount),
-            "--seed",
-            str(node),
-            "--backend",
-            self.backend,
-            "--perturbed",
-            str(self._perturbed),
-            "--json",
-        ]
+        command = ["jetdvfs.daemon.cli", "twin", "serve", "--json", "--board", board, "--mount", str(mount)]
+        command += ["--seed", str(node), "--backend", self.backend, "--perturbed", str(self._perturbed)]
         twin = spawn("the simulated board", command, folder)
         stack.callback(twin.stop)
         said: dict[str, Any] = json.loads(_first_line(twin))
