@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ....kernels.stored_files import replacing
 from ...adapt.measurements import MeasurementRows, arrays_of, rows_of
 from ...errors import MeasurementError
 from .meters.notes import StepNotes
@@ -52,18 +53,13 @@ class UnitStore:
         """Keep a finished unit and its notes. Raises MeasurementError."""
         if self._folder is None:
             return
-        path = self._path(self._folder, number)
-        fresh = path.with_suffix(".tmp")
         arrays = arrays_of(tables)
         if page is not None:
             arrays["page"] = np.frombuffer(json.dumps(page.to_json()).encode(), np.uint8)
         try:
-            with fresh.open("wb") as file:
+            with replacing(self._path(self._folder, number), durable=False) as file:
                 np.savez(file, **arrays)
-            fresh.replace(path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
             why = f"{self._folder}: {error.strerror or error}"
             raise MeasurementError(f"{why}; the {number} steps before are kept, and the same command goes on there") from error
 

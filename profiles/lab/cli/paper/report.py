@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from .....daemon import arguments
 from .....daemon.cli.output import print_json, progress_bar, table
 from .....daemon.errors import InputError, UsageError
+from .....kernels.stored_files import replacing
 from .....kernels.text import needing
 from ...paper.published import BOARD, NAMES
 from ..arguments import add_seed, add_threads, individuals
@@ -240,11 +240,8 @@ def _write(path: Path, made: Sequence[Section], found: Study, about: Mapping[str
     text = page(
         f"{found.board} compared with the tables and figures of MIRAGE", simulated, about, made, pictures, found.missing
     )
-    fresh = path.with_name(f"{path.name}.tmp")
     try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        with replacing(path, durable=False) as file:
+            file.write(text.encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
         raise InputError(f"--out: {path}: {error.strerror or error}; nothing there was changed") from error

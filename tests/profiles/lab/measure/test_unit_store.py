@@ -42,9 +42,11 @@ def test_a_full_disk_ends_a_campaign_with_one_line_and_what_was_measured_is_gone
     plan = planned(SIZE)
     folder = tmp_path / plan.digest
     folder.mkdir()
-    (folder / "unit-00002.tmp").symlink_to(FULL)
+    full = folder / "unit-00002.npz"
+    full.symlink_to(FULL)
     with pytest.raises(MeasurementError, match="No space left on device; the 2 steps before are kept"):
         run_campaign(plan, SyntheticMeter, tmp_path)
+    full.unlink()
     assert sorted(path.name for path in folder.glob("*.npz")) == ["unit-00000.npz", "unit-00001.npz"]
     again = run_campaign(plan, SyntheticMeter, tmp_path)
     for name, rows in campaign().tables.items():
