@@ -26,8 +26,8 @@ from ....kernels.trees.node_table import FREQUENCIES
 from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
-from . import on_cluster
 from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
+from .on_cluster import boosted
 
 
 def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
@@ -108,10 +108,6 @@ class Table(Struct, frozen=True):
     weight: NDArray[np.float64]
     node: NDArray[np.int64]
     kernel: NDArray[np.int64]
-
-    @property
-    def rows(self) -> on_cluster.TrainingRows:
-        return on_cluster.TrainingRows(self.features, self.label, self.weight)
 
     def where(self, mask: NDArray[np.bool_]) -> Table:
         return Table(self.features[mask], self.label[mask], self.weight[mask], self.node[mask], self.kernel[mask])
@@ -360,24 +356,17 @@ def _boost(
     table: Table, recipe: Recipe, options: TrainingOptions, rounds: int, validation: Table | None = None
 ) -> tuple[Any, int, float]:
     parameters = boosting_parameters(recipe, options.threads, options.seed)
-    held = None if validation is None else validation.rows
     if options.cluster is None:
-        booster = _boosted_here(parameters, table.rows, rounds, held, options)
+        booster = _boosted_here(parameters, table, rounds, validation, options)
     else:
-        booster = on_cluster.boosted(options.cluster, parameters, table.rows, rounds, held, options.patience)
-    return (booster, rounds, 0.0) if held is None else (booster, booster.best_iteration + 1, float(booster.best_score))
+        booster = boosted(options.cluster, parameters, table, rounds, validation, options.patience)
+    return (booster, rounds, 0.0) if validation is None else (booster, booster.best_iteration + 1, float(booster.best_score))
 
 
-def _boosted_here(
-    parameters: dict[str, Any],
-    table: on_cluster.TrainingRows,
-    rounds: int,
-    held: on_cluster.TrainingRows | None,
-    options: TrainingOptions,
-) -> Any:
+def _boosted_here(parameters: dict[str, Any], table: Table, rounds: int, held: Table | None, options: TrainingOptions) -> Any:
     import xgboost
 
-    def matrix(rows: on_cluster.TrainingRows) -> Any:
+    def matrix(rows: Table) -> Any:
         return xgboost.DMatrix(rows.features, rows.label, weight=rows.weight, nthread=options.threads)
 
     stopping = {} if held is None else {"evals": [(matrix(held), "held")], "early_stopping_rounds": options.patience}

@@ -4,28 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from .kernel_models import Table
 
 _LEAST_ROWS = 1_000  # in a part: below, the workers wait for each other more than they work
-
-
-class TrainingRows(NamedTuple):
-    """Training set: features (n, p), labels and weights (n,)."""
-
-    features: NDArray[np.float32]
-    label: NDArray[np.float64]
-    weight: NDArray[np.float64]
 
 
 def boosted(
     client: Any,
     parameters: Mapping[str, Any],
-    training: TrainingRows,
+    training: Table,
     rounds: int,
-    held: TrainingRows | None = None,
+    held: Table | None = None,
     patience: int = 0,
 ) -> Any:
     import dask.array
@@ -33,7 +25,7 @@ def boosted(
 
     parts = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
-    def spread(rows: TrainingRows) -> Any:
+    def spread(rows: Table) -> Any:
         chunk = max(-(-len(rows.label) // parts), _LEAST_ROWS)
         features = dask.array.from_array(rows.features, chunks=(chunk, -1))
         label, weight = (dask.array.from_array(one, chunks=chunk) for one in (rows.label, rows.weight))

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from jetdvfs.profiles.lab.train.kernel_models import Recipe, boosting_parameters
-from jetdvfs.profiles.lab.train.on_cluster import TrainingRows, boosted
+from jetdvfs.profiles.lab.train.kernel_models import Recipe, Table, boosting_parameters
+from jetdvfs.profiles.lab.train.on_cluster import boosted
 
 xgboost = pytest.importorskip("xgboost", reason="training needs xgboost")
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
@@ -27,10 +28,15 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def drawn(count: int, seed: int) -> TrainingRows:
+def rows_of(features: NDArray[np.float32], label: NDArray[np.float64], weight: NDArray[np.float64]) -> Table:
+    alike = np.zeros(len(label), np.int64)
+    return Table(features, label, weight, alike, alike)
+
+
+def drawn(count: int, seed: int) -> Table:
     rng = np.random.default_rng(seed)
     features = rng.random((count, 5)).astype(np.float32)
-    return TrainingRows(features, np.sin(6 * features[:, 0]) + features[:, 1] * features[:, 2], rng.random(count) + 0.5)
+    return rows_of(features, np.sin(6 * features[:, 0]) + features[:, 1] * features[:, 2], rng.random(count) + 0.5)
 
 
 def test_a_cluster_grows_trees_that_predict_as_well_as_those_grown_here(client: Any) -> None:
@@ -42,6 +48,6 @@ def test_a_cluster_grows_trees_that_predict_as_well_as_those_grown_here(client: 
 
 
 def test_a_cluster_stops_where_the_rows_held_out_gain_no_more(client: Any) -> None:
-    noise = TrainingRows(*drawn(3_000, 2)[:1], np.random.default_rng(3).normal(size=3_000), np.ones(3_000))
+    noise = rows_of(drawn(3_000, 2).features, np.random.default_rng(3).normal(size=3_000), np.ones(3_000))
     stopped = boosted(client, PARAMETERS, noise, 200, drawn(1_000, 4), patience=3)
     assert stopped.best_iteration < 150 and stopped.num_boosted_rounds() < 200
