@@ -141,6 +141,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
 
 def _train_simulated(args: argparse.Namespace) -> Bundle | None:
     with needing("jetdvfs-lab train", "train", InputError):
+        from ..measure.one_twin import measure_twin
         from ..train import error_bounds, production
         from ..train.engines import add_engines
     name = args.name or f"{args.board}-sim"
@@ -159,7 +160,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
         }  # fmt: skip
         _print_plan(what, args.json)
         return None
-    measurements = production.measure_simulated(plan, args.campaign, progress_bar)
+    measurements = measure_twin(campaign, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)
     bounded = error_bounds.bound(bundle, args.out, args.seed, progress_bar)
     return add_engines(bounded, args.out, args.seed, progress_bar)

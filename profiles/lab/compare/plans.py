@@ -18,7 +18,7 @@ from ....kernels.units import METHODS
 from ...adapt.network_errors import NetworkError, compare
 from ...bundle.bundle import Bundle
 from ...twin.silicon.silicon import Silicon
-from ..measure.meters.engine import board_of, engine_meter, listed
+from ..measure.meters.engine import board_of, listed, twin_meter
 from ..train.evaluation import mean_surface, measure_network, true_surface, with_frames
 
 TARGETS_IN_WORDS = (
@@ -154,7 +154,7 @@ def evaluate_profile(
     manifest, cost = bundle.manifest, bundle.cost if temperature_c is None else bundle.cost.warmed(temperature_c)
     die_c = manifest.measured_at_c if temperature_c is None else temperature_c
     boards = {node: board_of(manifest.board, node, compiled, perturbed) for node in {*nodes, *manifest.nodes}}
-    meters = {node: engine_meter(manifest.board, node, seed + 1, compiled, die_c, perturbed) for node in nodes}
+    meters = {node: twin_meter(manifest.board, node, seed + 1, compiled, die_c, perturbed) for node in nodes}
     steps, done = len(networks) * (len(manifest.nodes) + len(nodes)), 0
 
     def truth(network: Network, chip: Silicon) -> Surface:

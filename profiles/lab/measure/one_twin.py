@@ -17,7 +17,8 @@ from ...board import load_board
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, plan_campaign
-from .meters.simulated import TwinMeter, twin_meter
+from .meters.engine import twin_meter
+from .meters.simulated import TwinMeter
 from .steps import Progress, run_campaign
 from .variation import FEW, Variations
 
@@ -80,8 +81,8 @@ def plan_twin(
     )
 
 
-def measure_twin(campaign: Campaign, board: str, folder: Path | None, progress: Progress) -> Measurements:
-    return run_campaign(campaign, lambda node: twin_meter(board, node, campaign.seed), folder, progress)
+def measure_twin(campaign: Campaign, folder: Path | None, progress: Progress) -> Measurements:
+    return run_campaign(campaign, lambda node: twin_meter(campaign.board.name, node, campaign.seed), folder, progress)
 
 
 class TwinMeters(Struct, frozen=True):

@@ -43,13 +43,13 @@ from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
-from ..measure.meters.engine import engine_meter, engines_of, listed
+from ..measure.meters.engine import engines_of, listed, twin_meter
 from .error_bounds import NODES, fit_bounds
-from .evaluation import FRAMES, measure_network, with_frames
+from .evaluation import FRAMES, evaluated, measure_network, with_frames
 from .host_fit import clocks_mhz, fit_issue_time
 from .listed_networks import calibrating_networks, left_out_networks, trained_networks
 from .making import copy_bundle, write_with_host
-from .production import EVALUATION_NODES, evaluate_simulated, evaluated
+from .production import EVALUATION_NODES, evaluate_simulated
 
 _ENGINE: Execution = "engine"
 _ROUNDS = 8
@@ -237,7 +237,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         views = [listed(network, compiled) for network in networks]
         for node in on:
             told(f"board {node}: {len(networks)} networks as {compiled}")
-            meter = engine_meter(manifest.board, node, seed + 4, compiled)
+            meter = twin_meter(manifest.board, node, seed + 4, compiled)
             for position, (network, view) in enumerate(zip(networks, views, strict=True)):
                 choice = seed + 100 * node + position
                 taken = measure_network(network, cost.grid, manifest.rails, meter, CONFIGURATIONS, choice)
@@ -248,7 +248,7 @@ def add_engines(bundle: Bundle, directory: Path, seed: int, progress: Callable[[
         for node in nodes:
             told(f"board {node}: starts of engines")
             for compiled in ways:
-                meter = engine_meter(manifest.board, node, seed + 4, compiled)
+                meter = twin_meter(manifest.board, node, seed + 4, compiled)
                 for network in known:
                     flat = random.choice(cost.grid.size, min(_STARTS, cost.grid.size), replace=False)
                     at = [cost.grid.at(index) for index in flat]

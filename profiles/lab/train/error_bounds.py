@@ -31,12 +31,12 @@ from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
-from ..measure.meters.simulated import twin_meter
+from ..measure.meters.engine import twin_meter
 from .common_error import squared_parts
-from .evaluation import FRAMES, measure_network, with_frames
+from .evaluation import FRAMES, evaluated, measure_network, with_frames
 from .listed_networks import calibrating_networks, left_out_networks
 from .making import copy_bundle
-from .production import EVALUATION_NODES, evaluate_simulated, evaluated
+from .production import EVALUATION_NODES, evaluate_simulated
 
 NODES = tuple(range(100, 132))
 """Simulated boards for fitting bounds. Many are needed, since a board's error is common to its configurations."""

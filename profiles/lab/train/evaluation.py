@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -110,8 +110,13 @@ def table(errors: Sequence[NetworkError]) -> str:
     return "\n".join(lines)
 
 
-def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
-    own = [error for error in errors if error.method == method]
+def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int] = ()) -> dict[str, Any]:
+    where = {"nodes": list(nodes)} if nodes else {}
+    return {**where, "mean": summary(errors), "networks": [error.to_json() for error in errors]}
+
+
+def coverage(errors: Sequence[NetworkError]) -> str:
+    own = [error for error in errors if error.method == METHODS[0]]
     lines = []
     for figure in ("latency", "energy"):
         by_network: dict[str, list[float]] = {}
@@ -121,7 +126,7 @@ def coverage(errors: Sequence[NetworkError], method: str = "timeline") -> str:
         pooled = np.average([getattr(error, f"{figure}_covered") for error in own], weights=[e.configurations for e in own])
         high = np.median([getattr(error, f"{figure}_high") for error in own])
         lines.append(
-            f"95% {figure} surface ({method}): covers {pooled:.1%} of all, {np.mean(by_network[worst]):.1%} of {worst}, "
+            f"95% {figure} surface ({METHODS[0]}): covers {pooled:.1%} of all, {np.mean(by_network[worst]):.1%} of {worst}, "
             f"the least; {high:.2f} times the prediction in the median"
         )
     return "\n".join(lines)

@@ -19,7 +19,6 @@ from ....kernels.network import Network
 from ....kernels.stored_files import replacing
 from ....kernels.trees.compact import MAGIC
 from ...adapt.measurements import Measurements
-from ...adapt.network_errors import summary
 from ...bundle.bundle import Bundle, load_bundle, model_targets
 from ...bundle.files import HOST, BoardArrays, model_files
 from ...bundle.manifest import UNSEEN_BOARD_AND_NETWORK, UNSEEN_NETWORK, Manifest
@@ -39,6 +38,7 @@ from .assembly import (
     train_all,
 )
 from .board_spread import fleet_of, widest
+from .evaluation import evaluated
 from .held_out import measured_kinds, whole_networks
 from .kernel_models import FEW_KERNELS, Recipe, TrainingOptions
 
@@ -133,13 +133,7 @@ def bundle_from_record(
     options = TrainingOptions({**recipes, **(tuned or {})}, most_rounds=300, threads=threads, seed=seed, cluster=cluster)
 
     def evaluation(_: Bundle, uncertainty: Uncertainty) -> Mapping[str, Any]:
-        return {
-            (UNSEEN_NETWORK if len(own.nodes) == 1 else UNSEEN_BOARD_AND_NETWORK): {
-                "nodes": list(own.nodes),
-                "mean": summary(uncertainty.errors),
-                "networks": [error.to_json() for error in uncertainty.errors],
-            }
-        }
+        return {UNSEEN_NETWORK if len(own.nodes) == 1 else UNSEEN_BOARD_AND_NETWORK: evaluated(uncertainty.errors, own.nodes)}
 
     bundle = write_trained(name, command, own, networks, kinds, options, folds, directory, evaluation, progress)
     if (fleet := fleet_of(bundle.cost, own)) is None:

@@ -14,7 +14,7 @@ from ....kernels.cost.features import MODELLED_KINDS
 from ....kernels.kinds import ELEMENTWISE
 from ....kernels.network import KernelInvocation, Network
 from ...adapt.measurements import Measurements
-from ...adapt.network_errors import NetworkError, summary
+from ...adapt.network_errors import NetworkError
 from ...board import load_board
 from ...bundle.bundle import Bundle
 from ...bundle.manifest import UNSEEN_BOARD, UNSEEN_BOARD_AND_NETWORK, UNSEEN_FAMILY
@@ -22,11 +22,11 @@ from ...reference import reference_names, reference_network
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon, check_version
 from ..measure.campaign import Campaign, CampaignSize, plan_campaign
-from ..measure.meters.engine import engine_meter, listed
-from ..measure.one_twin import WARMER_C, measure_twin
+from ..measure.meters.engine import listed, twin_meter
+from ..measure.one_twin import WARMER_C
 from ..measure.variation import MANY, Variations
 from .assembly import Uncertainty, make_folds
-from .evaluation import evaluate, measure_network, with_frames
+from .evaluation import evaluate, evaluated, measure_network, with_frames
 from .kernel_models import Recipe, TrainingOptions
 from .listed_networks import calibrating_networks, left_out_networks, trained_networks
 from .making import write_trained
@@ -130,10 +130,6 @@ def plan_simulated(
     return TrainingPlan(name, command, campaign, options, folds=2 if quick else 3)
 
 
-def measure_simulated(production: TrainingPlan, folder: Path | None, progress: Progress) -> Measurements:
-    return measure_twin(production.campaign, production.campaign.board.name, folder, progress)
-
-
 def make_bundle(production: TrainingPlan, measurements: Measurements, directory: Path, progress: Progress) -> Bundle:
     """Train, find uncertainty, write the bundle, and evaluate it on held-out boards."""
     networks = production.networks
@@ -174,7 +170,7 @@ def evaluate_simulated(
     check_version(bundle.manifest.silicon_version, bundle.manifest.board)
     measured = []
     for node in nodes:
-        meter = engine_meter(bundle.manifest.board, node, seed + 1, compiled)
+        meter = twin_meter(bundle.manifest.board, node, seed + 1, compiled)
         for number, network in enumerate(networks):
             choice = seed + 100 * node + number
             taken = measure_network(network, bundle.cost.grid, bundle.manifest.rails, meter, configurations, choice)
@@ -188,13 +184,6 @@ def evaluation_record(
     """Evaluation in a manifest: held-out boards, then networks as well, then families."""
     return {
         UNSEEN_BOARD: evaluated(errors, EVALUATION_NODES),
-        UNSEEN_BOARD_AND_NETWORK: {
-            "mean": summary(uncertainty.errors),
-            "networks": [error.to_json() for error in uncertainty.errors],
-        },
+        UNSEEN_BOARD_AND_NETWORK: evaluated(uncertainty.errors),
         UNSEEN_FAMILY: evaluated(strange, EVALUATION_NODES),
     }
-
-
-def evaluated(errors: Sequence[NetworkError], nodes: Sequence[int]) -> dict[str, Any]:
-    return {"nodes": list(nodes), "mean": summary(errors), "networks": [error.to_json() for error in errors]}

@@ -24,7 +24,7 @@ FAR = "within 1,000 times the middle one"
 def record_of(board: str) -> Measurements:
     size = replace(one_board_size(2, 1), idle_configurations=8, warm_configurations=4)
     networks = [reference_network(name) for name in ("resnet18", "squeezenet1_0")]
-    return measure_twin(plan_twin(board, networks, size), board, None, lambda done, total, text: None)
+    return measure_twin(plan_twin(board, networks, size), None, lambda done, total, text: None)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def board_of(board: str, node: int | None, compiled: str = "", perturbed: int = 
     return Silicon(node, board, perturbed=perturbed, engine=engine, dtype=dtype)
 
 
-def engine_meter(
+def twin_meter(
     board: str, node: int, seed: int, compiled: str = "", temperature_c: float = AMBIENT_DIE_C, perturbed: int = 0
 ) -> TwinMeter:
     return TwinMeter(board_of(board, node, compiled, perturbed), seed + 1000 * node, temperature_c)

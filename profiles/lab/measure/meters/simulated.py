@@ -151,7 +151,3 @@ class TwinMeter:
 def _in_chunks(observe: Callable[[slice], Array], count: int) -> Array:
     parts = [observe(slice(start, min(start + _CHUNK, count))) for start in range(0, count, _CHUNK)]
     return np.concatenate(parts) if parts else np.empty(0)
-
-
-def twin_meter(board: str, node: int, seed: int, temperature_c: float = AMBIENT_DIE_C, *, perturbed: int = 0) -> TwinMeter:
-    return TwinMeter(Silicon(node, board=board, perturbed=perturbed), seed + 1000 * node, temperature_c)

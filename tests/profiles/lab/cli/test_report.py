@@ -33,7 +33,7 @@ def collected(folder: Path, nodes: tuple[int, ...]) -> Path:
     networks = [reference_network(name) for name in NETWORKS]
     size = several_boards_size(nodes, 2, 12, 10)
     path = folder / f"{len(nodes)}.npz"
-    measure_twin(plan_twin("agx-xavier", networks, size), "agx-xavier", None, lambda *step: None).save(path)
+    measure_twin(plan_twin("agx-xavier", networks, size), None, lambda *step: None).save(path)
     return path
 
 

@@ -31,7 +31,7 @@ HALF = TOP._replace(gpu_hz=load_board(BOARD).grid.gpu_hz[3])
 @pytest.fixture(scope="module")
 def record() -> Measurements:
     size = replace(one_board_size(3, 1), random_kernels={}, idle_configurations=4, warm_configurations=2)
-    return measure_twin(plan_twin(BOARD, [reference_network("resnet18")], size), BOARD, None, lambda done, total, text: None)
+    return measure_twin(plan_twin(BOARD, [reference_network("resnet18")], size), None, lambda done, total, text: None)
 
 
 def learned(path: Path, *observed: Observation, name: str = "resnet18", board: str = BOARD) -> Path:

@@ -24,7 +24,7 @@ BOARD = "agx-xavier"
 def measured(node: int, *names: str) -> Measurements:
     size = replace(one_board_size(node, 1), idle_configurations=4, warm_configurations=2)
     campaign = plan_twin(BOARD, [reference_network(name) for name in names], size)
-    return measure_twin(campaign, BOARD, None, lambda done, total, text: None)
+    return measure_twin(campaign, None, lambda done, total, text: None)
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,10 @@ from jetdvfs.profiles.adapt.network_errors import NetworkError, NetworkMeasureme
 from jetdvfs.profiles.bundle.bundle import bundle_bytes, load_bundle, read_manifest
 from jetdvfs.profiles.bundle.finding import SHIPPED, find_bundles, resolve_bundle
 from jetdvfs.profiles.errors import TwinError
+from jetdvfs.profiles.lab.measure.one_twin import measure_twin
 from jetdvfs.profiles.lab.train import production
 from jetdvfs.profiles.lab.train.evaluation import coverage, measure_network, table
-from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated, measure_simulated, plan_simulated
+from jetdvfs.profiles.lab.train.production import EVALUATION_NODES, evaluate_simulated, plan_simulated
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.chip import Clocks
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
@@ -111,8 +112,8 @@ def test_idle_power_is_measured_of_the_silicon_that_the_manifest_names(monkeypat
     few = replace(production.QUICK, random_kernels={}, random_kernels_default=2)  # idle power is enough
     monkeypatch.setattr(production, "QUICK", few)
     plan = plan_simulated("tx2", "tx2-sim", "command", quick=True)
-    idle_first = replace(plan, campaign=replace(plan.campaign, units=plan.campaign.units[:1]))
-    measurements = measure_simulated(idle_first, None, lambda done, total, text: None)
+    idle_first = replace(plan.campaign, units=plan.campaign.units[:1])
+    measurements = measure_twin(idle_first, None, lambda done, total, text: None)
     board = Silicon(0, "tx2")
     assert measurements.silicon_version == board.version
     grid, rails = plan.campaign.board.grid, plan.campaign.board.energy_rails

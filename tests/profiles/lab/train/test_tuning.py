@@ -32,7 +32,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three networks and a few random kernels on two simulated boards."""
     networks = [reference_network(name) for name in ("squeezenet1_0", "resnet18", "alexnet")]
     size = replace(one_board_size(0, 1), nodes=(0, 1), idle_configurations=1, warm_configurations=0)
-    measured = measure_twin(plan_twin(BOARD, networks, size), BOARD, None, lambda done, total, text: None)
+    measured = measure_twin(plan_twin(BOARD, networks, size), None, lambda done, total, text: None)
     path = tmp_path_factory.mktemp("record") / "two.npz"
     measured.save(path)
     return path
