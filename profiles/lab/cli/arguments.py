@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ....daemon.arguments import folder, whole
 from ....daemon.cli.model_arguments import read_model
-from ....daemon.cli.output import show_progress
+from ....daemon.cli.output import print_json, show_progress
 from ....daemon.errors import InputError, UsageError
 from ....kernels.network import Network
 from ....kernels.text import needing
@@ -146,6 +146,14 @@ def named_networks(
             raise InputError(f"{model}: launches no kernel; there is nothing to study")
         networks.append(network)
     return networks
+
+
+def print_members(what: Mapping[str, Any], as_json: bool, width: int) -> None:
+    """Print a plan or summary: JSON, or a line per member."""
+    if as_json:
+        print_json(what)
+    else:
+        print("\n".join(f"{name:{width}} {value}" for name, value in what.items()))
 
 
 def rounded(value: Any) -> Any:

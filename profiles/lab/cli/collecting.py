@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ....daemon import arguments
-from ....daemon.cli.output import print_json, progress_bar
+from ....daemon.cli.output import progress_bar
 from ....daemon.cli.setup.board import SetUpBoard
 from ....daemon.errors import InputError, UsageError
 from ....kernels.decompose import decompose
@@ -42,7 +42,7 @@ from ..measure.meters.notes import CampaignNotes
 from ..measure.meters.nvml import installed_library
 from ..measure.meters.restarting_worker import RestartingWorker
 from ..measure.processor import MeasuredModel, about_s, measure_processor, plan_processor, processor_size, this_processor
-from .arguments import add_seed, cluster, individuals, kept_for, named_networks, uneven_progress
+from .arguments import add_seed, cluster, individuals, kept_for, named_networks, print_members, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
 from .twin_worker import TwinWorker
 
@@ -223,10 +223,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         collect = {"cpu": _collect_processor, "board": collect_board, "nvml": _collect_gpu}[args.meter]
         what = collect(args, _models(args.models, args.inputs), kernels)
-    if args.json:
-        print_json(what)
-    else:
-        print("\n".join(f"{key:14} {value}" for key, value in what.items()))
+    print_members(what, args.json, 14)
     return 0
 
 

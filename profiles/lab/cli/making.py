@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar
@@ -22,7 +20,7 @@ from ....kernels.text import needing
 from ...bundle.bundle import Bundle
 from ...errors import BundleError
 from . import tables
-from .arguments import add_seed, add_threads, cluster
+from .arguments import add_seed, add_threads, cluster, print_members
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -102,13 +100,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_plan(what: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(what)
-    else:
-        print("\n".join(f"{key:10} {value}" for key, value in what.items()))
-
-
 def _train_on_record(args: argparse.Namespace) -> Bundle | None:
     from ...adapt.measurements import Measurements
 
@@ -126,7 +117,7 @@ def _train_on_record(args: argparse.Namespace) -> Bundle | None:
                 "kernels": len(own.invocations), "kinds": len(kinds), "networks": len(own.networks),
                 "power": own.powered, "writes": str(args.out),
             }  # fmt: skip
-            _print_plan(what, args.json)
+            print_members(what, args.json, 10)
             return None
         name = args.name or f"{record.board}{'-sim' if record.silicon_version else ''}"
         seed = f" --seed {args.seed}" if args.seed else ""
@@ -158,7 +149,7 @@ def _train_simulated(args: argparse.Namespace) -> Bundle | None:
             "boards": list(campaign.size.nodes), "silicon": campaign.silicon_version, "steps": len(campaign.units),
             "writes": str(args.out),
         }  # fmt: skip
-        _print_plan(what, args.json)
+        print_members(what, args.json, 10)
         return None
     measurements = measure_twin(campaign, args.campaign, progress_bar)
     bundle = production.make_bundle(plan, measurements, args.out, progress_bar)

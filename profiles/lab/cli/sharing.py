@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress, table
 from ....daemon.errors import InputError, UsageError
+from .arguments import print_members
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -46,10 +47,7 @@ def export(args: argparse.Namespace) -> int:
         "board": record.board, "silicon": record.silicon_version or "real", "boards": len(record.nodes), "figures": rows,
         "networks": networks, "says": dict(record.environment), "written": str(args.out),
     }  # fmt: skip
-    if args.json:
-        print_json(about)
-        return 0
-    print("\n".join(f"{name:9} {value}" for name, value in {**about, "networks": ", ".join(networks)}.items()))
+    print_members(about if args.json else {**about, "networks": ", ".join(networks)}, args.json, 9)
     return 0
 
 

@@ -14,7 +14,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
-from .arguments import add_seed, cluster
+from .arguments import add_seed, cluster, print_members
 
 if TYPE_CHECKING:
     from ..train.tuned_recipes import TunedRecipes
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 "study": str(search.storage),
                 "writes": str(args.out),
             }
-            print_json(plan) if args.json else print("\n".join(f"{name:8} {value}" for name, value in plan.items()))
+            print_members(plan, args.json, 8)
             return 0
         tuned = _searched(search, args.workers)
     tuned.save(args.out)
