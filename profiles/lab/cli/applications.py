@@ -178,7 +178,7 @@ def _choose(
 ) -> BatchChoice | None:
     plans = []
     for size, one in surfaces.items():
-        cpu_khz, _, emc_hz = studied.top(one)
+        cpu_khz, _, emc_hz = one.grid.top
         limits = Limits(cpu_khz=(cpu_khz, cpu_khz), emc_hz=(emc_hz, emc_hz))
         try:
             made = plan(one, f"latency_ms={deadline_ms:g}", confidence=0.95 if observed else None, limits=limits)

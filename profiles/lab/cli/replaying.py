@@ -29,7 +29,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import to_builtins
@@ -97,7 +97,7 @@ def replay_tables(args: argparse.Namespace) -> int:
         draw_replays(runs, args.plot, simulated=bool(args.profile))
         announce_picture(args.plot)
     if args.json:
-        print_json([_row(run) for run in runs])
+        print_json(to_builtins(runs))
     return 0
 
 
@@ -128,7 +128,3 @@ def lines(runs: Sequence[LoopResult]) -> list[str]:
         middle_kept, most = (f"{np.quantile(kept, part):.1%}" if kept else "-" for part in (0.5, 0.9))
         found.append(f"  {name:<60}{middle_kept:>17}{most:>8}{missed:>8}")
     return found
-
-
-def _row(run: LoopResult) -> Any:
-    return to_builtins(run)

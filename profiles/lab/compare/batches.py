@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from msgspec import Struct
 
 from ....kernels.correction.observation import Observation
-from ....kernels.grid import FrequencyConfiguration
 from ....kernels.surface import Surface
 from ...errors import ComparisonDataError, MeasurementError
 from ...twin.measured.mapping import load_mapping
@@ -74,16 +72,10 @@ def at(measured: Sequence[BatchMeasurement], batch: int, gpu_hz: float) -> Batch
     return min(near, key=lambda cell: abs(cell.gpu_hz - gpu_hz), default=None)
 
 
-def top(surface: Surface) -> FrequencyConfiguration:
-    grid = surface.grid
-    return FrequencyConfiguration(int(grid.cpu_khz[-1]), int(grid.gpu_hz[-1]), int(grid.emc_hz[-1]))
-
-
 def seen(surface: Surface, measured: Sequence[BatchMeasurement], batch: int) -> Observation | None:
     own = sorted((cell for cell in measured if cell.batch == batch), key=lambda cell: cell.gpu_hz)
     if not own:
         return None
     cell = own[len(own) // 2]
-    levels = np.asarray(surface.grid.gpu_hz, dtype=np.float64)
-    there = top(surface)._replace(gpu_hz=int(levels[np.argmin(abs(levels - cell.gpu_hz))]))
+    there = surface.grid.top._replace(gpu_hz=min(surface.grid.gpu_hz, key=lambda level: abs(level - cell.gpu_hz)))
     return Observation(there, cell.latency_ms, 1e3 * cell.energy_mj / cell.latency_ms, frames=30)

@@ -18,13 +18,16 @@ from ....kernels.decompose import decompose
 from ....kernels.engine.fusing import ENGINE_TYPES, as_engine
 from ....kernels.errors import KernelsError
 from ....kernels.inputs import parse_input
-from ...bundle.bundle import Bundle, load_bundle
+from ...bundle.bundle import load_bundle
 from ...errors import BundleError, ComparisonDataError
 from .fit import find_file, read_table
 
 TABLE = "engines.csv"
 GOAL = 0.15
 """Median absolute error of a board's engines of one element type."""
+
+
+_shipped = lru_cache(maxsize=4)(load_bundle)
 
 
 class PublishedEngine(Struct, frozen=True):
@@ -66,8 +69,3 @@ def _predicted(folder: Path, row: Mapping[str, str]) -> PublishedEngine:
         clocks = clocks._replace(gpu_hz=min(cost.grid.gpu_hz, key=lambda level: abs(level - wanted_hz)))
     found = surface(listed, cost, execution="engine").at(clocks)
     return PublishedEngine(row["board"], row["model"], compiled, latency_ms, found.latency_ms)
-
-
-@lru_cache(maxsize=4)
-def _shipped(name: str) -> Bundle:
-    return load_bundle(name)
