@@ -8,7 +8,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -56,6 +56,14 @@ _EVALUATIONS = {
 }  # fmt: skip
 
 
+#: Parts compared by files: options of the command, and help.
+_FILES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "record": ((), "record of a GPU, whose networks are predicted without their kernels, in 10 groups"),
+    "fleet": (("--stored",), "stored output of 'jetdvfs-lab compare fleet --json'"),
+    "networks": (("--networks",), "stored output of 'jetdvfs-lab evaluate --networks --json'"),
+}
+
+
 class AccuracyRow(Struct, frozen=True):
     """Value and goal as printed; ``met`` is None without a goal."""
 
@@ -72,21 +80,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("all", f"{text}\n\nexample: jetdvfs-lab compare all --data DIR --write accuracy.md", everything)
     add_data(sub)
     sub.add_argument("--only", choices=tuple(_PARTS), action="append", metavar="PART", help=f"of {', '.join(_PARTS)}")
-    sub.add_argument(
-        "--record",
-        type=arguments.named_file,
-        metavar="FILE",
-        help="record of a GPU, whose networks are predicted without their kernels, in 10 groups",
-    )
-    sub.add_argument(
-        "--fleet", type=arguments.named_file, metavar="FILE", help="stored output of 'jetdvfs-lab compare fleet --json'"
-    )
-    sub.add_argument(
-        "--networks",
-        type=arguments.named_file,
-        metavar="FILE",
-        help="stored output of 'jetdvfs-lab evaluate --networks --json'",
-    )
+    for name, (_, text) in _FILES.items():
+        sub.add_argument(f"--{name}", type=arguments.named_file, metavar="FILE", help=text)
     sub.add_argument("--write", type=Path, metavar="FILE", help="write the page (docs/accuracy.md) instead of printing it")
 
 
@@ -116,9 +111,9 @@ def engines(args: argparse.Namespace) -> int:
 def everything(args: argparse.Namespace) -> int:
     found: dict[str, list[AccuracyRow]] = {}
     subjects = {part: ["--data", str(args.data)] for part in _PARTS}
-    subjects |= {"record": [] if args.record is None else [str(args.record)]}
-    subjects |= {"fleet": [] if args.fleet is None else ["--stored", str(args.fleet)]}
-    subjects |= {"networks": [] if args.networks is None else ["--networks", str(args.networks)]}
+    for name, (option, _) in _FILES.items():
+        path = getattr(args, name)
+        subjects[name] = [] if path is None else [*option, str(path)]
     for name in args.only or [part for part, subject in subjects.items() if subject]:
         print(f"{' '.join(_PARTS[name][0])} ...", file=sys.stderr, flush=True)
         if not subjects[name]:
