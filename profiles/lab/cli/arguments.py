@@ -116,12 +116,16 @@ def reading_data(command: str) -> Iterator[None]:
         raise InputError(f"--data: {error}") from error
 
 
+def add_count(parser: argparse._ActionsContainer, name: str, text: str, default: int | None = None, *, least: int = 1) -> None:
+    parser.add_argument(name, type=whole(least), default=default, metavar="N", help=text)
+
+
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=whole(1), default=2, metavar="N", help="threads for training (default 2)")
+    add_count(parser, "--threads", "threads for training (default 2)", 2)
 
 
 def add_seed(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of every random choice (default 0)")
+    add_count(parser, "--seed", "seed of every random choice (default 0)", 0, least=0)
 
 
 def named_networks(

@@ -17,7 +17,7 @@ from ....daemon import arguments
 from ....daemon.cli import output
 from ....daemon.errors import InputError, UsageError
 from ...bundle.bundle import load_bundle
-from .arguments import stored_output
+from .arguments import add_count, stored_output
 
 if TYPE_CHECKING:
     from ..networks.bench import PredictorScore
@@ -47,8 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--train-size", type=arguments.whole(1), action="append", metavar="N", help=f"networks to learn from (default {SIZES})"
     )
-    group.add_argument("--epochs", type=arguments.whole(1), metavar="N", help="largest number of epochs (default: the papers')")
-    group.add_argument("--batch", type=arguments.whole(1), metavar="N", help="networks in a step (default: the papers')")
+    add_count(group, "--epochs", "largest number of epochs (default: the papers')")
+    add_count(group, "--batch", "networks in a step (default: the papers')")
     group.add_argument("--rate", type=float, metavar="RATE", help="of learning (default: the papers')")
     group.add_argument(
         "--search",

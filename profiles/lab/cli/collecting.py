@@ -42,7 +42,7 @@ from ..measure.meters.notes import CampaignNotes
 from ..measure.meters.nvml import installed_library
 from ..measure.meters.restarting_worker import RestartingWorker
 from ..measure.processor import MeasuredModel, about_s, measure_processor, plan_processor, processor_size, this_processor
-from .arguments import add_seed, cluster, individuals, kept_for, named_networks, print_members, uneven_progress
+from .arguments import add_count, add_seed, cluster, individuals, kept_for, named_networks, print_members, uneven_progress
 from .held_clocks import HeldClocks, SampledRails
 from .twin_worker import TwinWorker
 
@@ -149,22 +149,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="with --meter board: a simulated board's application port, in place of PyTorch",
     )
-    meter.add_argument(
-        "--gpu-mhz",
-        type=arguments.whole(1),
-        action="append",
-        default=[],
-        metavar="MHZ",
-        help="with --meter nvml: lock the GPU's clock there, and measure; may be repeated (default: clocks stay as they are)",
-    )
-    meter.add_argument(
-        "--cpu-mhz",
-        type=arguments.whole(1),
-        action="append",
-        default=[],
-        metavar="MHZ",
-        help="with --meter cpu: lock the processor's clock there, and measure; may be repeated (default: it stays as it is)",
-    )
+    for name, what, stays in (
+        ("gpu", "nvml: lock the GPU's clock", "clocks stay as they are"),
+        ("cpu", "cpu: lock the processor's clock", "it stays as it is"),
+    ):
+        text = f"with --meter {what} there, and measure; may be repeated (default: {stays})"
+        meter.add_argument(f"--{name}-mhz", type=arguments.whole(1), action="append", default=[], metavar="MHZ", help=text)
     meter.add_argument(
         "--board",
         metavar="NAME",
@@ -192,11 +182,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
         help="keep finished parts here, and resume from them (default: FILE.parts until FILE is written; "
         "nothing with --meter simulated)",
     )
-    size.add_argument(
+    add_count(
+        size,
         "--kernels",
-        type=arguments.whole(1),
-        metavar="N",
-        help=f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
+        f"random kernels of each kind, and several times as many convolutions and products (default {KERNELS})",
     )
     size.add_argument(
         "--dtype",
@@ -206,7 +195,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     size.add_argument("--quick", action="store_true", help=f"{QUICK_KERNELS} of each, fewer timings: to try the command out")
     sub.add_argument("--python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch (default: this one)")
-    sub.add_argument("--threads", type=arguments.whole(1), default=1, metavar="N", help="PyTorch's threads (default 1)")
+    add_count(sub, "--threads", "PyTorch's threads (default 1)", 1)
     add_seed(size)
     sub.add_argument("--dry-run", action="store_true", help="print the plan, and measure nothing")
 

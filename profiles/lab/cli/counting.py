@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ....daemon import arguments
 from ....daemon.cli import output
 from ....daemon.errors import UsageError
 from ...errors import RecordError
+from .arguments import add_count
 
 
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
@@ -36,10 +36,8 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
         metavar="NAMES",
         help="counters, as its own --metrics (default: those of some twenty that the GPU has)",
     )
-    sub.add_argument("--count", type=arguments.whole(1), metavar="N", help="count N networks more (default: all of the record)")
-    sub.add_argument(
-        "--processes", type=arguments.whole(1), default=1, metavar="N", help="make networks in N processes (default 1)"
-    )
+    add_count(sub, "--count", "count N networks more (default: all of the record)")
+    add_count(sub, "--processes", "make networks in N processes (default 1)", 1)
 
 
 def counters(args: argparse.Namespace) -> int:

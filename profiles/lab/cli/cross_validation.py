@@ -17,7 +17,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError
 from ....kernels.text import needing
-from .arguments import add_seed, add_threads, rounded
+from .arguments import add_count, add_seed, add_threads, rounded
 
 if TYPE_CHECKING:
     from ..train.held_out import HeldOutKind, HeldOutNetwork
@@ -36,13 +36,7 @@ _DEPTH, _RATE = 5, 0.05
 def configure(sub: argparse.ArgumentParser) -> None:
     arguments.add_json(sub)
     sub.add_argument("record", type=arguments.named_file, metavar="RECORD", help="record of 'collect' or 'table import'")
-    sub.add_argument(
-        "--groups",
-        type=arguments.whole(2),
-        default=0,
-        metavar="N",
-        help="leave networks out in N groups, which is faster (default: each alone)",
-    )
+    add_count(sub, "--groups", "leave networks out in N groups, which is faster (default: each alone)", 0, least=2)
     add_threads(sub)
     add_seed(sub)
 

@@ -48,7 +48,7 @@ from ...twin.cli.arguments import add_perturbed
 from ..compare.plans import TARGETS_IN_WORDS, PlanTrial, TrialCounts
 from ..train.listed_networks import left_out_networks
 from . import bench
-from .arguments import add_seed, named_networks
+from .arguments import add_count, add_seed, named_networks
 
 if TYPE_CHECKING:
     from ..compare.plans import BoardResult, NetworkResult
@@ -66,12 +66,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--configs", type=arguments.whole(1), default=100, help="random configurations per network (default 100)")
     group = arguments.titled(sub, "simulated boards")
     boards = group.add_mutually_exclusive_group()
-    boards.add_argument(
-        "--boards",
-        type=arguments.whole(1),
-        metavar="N",
-        help=f"simulated boards: the first N that the profile was not trained on (default {BOARDS})",
-    )
+    add_count(boards, "--boards", f"simulated boards: the first N that the profile was not trained on (default {BOARDS})")
     boards.add_argument(
         "--node", type=arguments.whole(0), action="append", metavar="N", help="simulated board by its number, may be repeated"
     )

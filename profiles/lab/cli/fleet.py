@@ -13,7 +13,7 @@ from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
 from .accuracy import fleet_rows
-from .arguments import add_seed, cluster, named_networks, stored_output
+from .arguments import add_count, add_seed, cluster, named_networks, stored_output
 
 _NETWORKS = ("resnet18", "mobilenet_v2", "squeezenet1_0", "shufflenet_v2_x1_0", "alexnet", "mnasnet1_0")
 _UNSEEN = ("googlenet", "vgg16")
@@ -24,9 +24,9 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub = verb("fleet", f"{text}\n\nexample: jetdvfs-lab compare fleet --folder DIR --kill --json", show)
     sub.add_argument("--folder", type=Path, metavar="DIR", help="folder for the boards' files; finished boards are kept")
     sub.add_argument("--board", default="orin-nano-8gb", metavar="NAME", help="kind of board (default: orin-nano-8gb)")
-    sub.add_argument("--perturbed", type=arguments.whole(0), default=1, metavar="N", help="variant of the silicon (default 1)")
-    sub.add_argument("--boards", type=arguments.whole(10), default=200, metavar="N", help="boards of the fleet (default 200)")
-    sub.add_argument("--new", type=arguments.whole(1), default=10, metavar="N", help="new boards (default 10)")
+    add_count(sub, "--perturbed", "variant of the silicon (default 1)", 1, least=0)
+    add_count(sub, "--boards", "boards of the fleet (default 200)", 200, least=10)
+    add_count(sub, "--new", "new boards (default 10)", 10)
     on_cluster = arguments.titled(sub, "cluster")
     on_cluster.add_argument(
         "--workers", default="2", metavar="N|ADDRESS", help="local processes, or a Dask scheduler (default 2)"

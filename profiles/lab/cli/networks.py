@@ -31,6 +31,7 @@ from ....daemon.cli.output import print_json, progress, progress_bar
 from ....daemon.errors import UsageError
 from ...board import load_board
 from ..networks.families import FAMILIES
+from .arguments import add_count
 
 if TYPE_CHECKING:
     from ..networks.gpu_meter import GpuNetworkMeter
@@ -48,24 +49,18 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     sub.add_argument("folder", type=Path, metavar="FOLDER", help="where the record is, or is to be")
     sub.add_argument("--count", type=arguments.whole(1), default=2000, help="how many networks in all (default 2000)")
     sub.add_argument("--family", action="append", metavar="NAME", help="only networks of this family; may be repeated")
-    sub.add_argument("--first", type=arguments.whole(0), default=0, metavar="N", help="of each family, from its network N on")
+    add_count(sub, "--first", "of each family, from its network N on", 0, least=0)
     meter.add_argument("--board", action="append", metavar="NAME", help="simulate this board; may be repeated")
     meter.add_argument("--gpu", action="store_true", help="measure on this machine's NVIDIA GPU, its clocks as they are")
-    meter.add_argument(
+    add_count(
+        meter,
         "--processes",
-        type=arguments.whole(1),
-        default=1,
-        metavar="N",
-        help="with --gpu or --board: make networks in N processes during measurements (default 1: one after the other)",
+        "with --gpu or --board: make networks in N processes during measurements (default 1: one after the other)",
+        1,
     )
     meter.add_argument("--nodes", type=arguments.whole(1), default=1, help="with --board: number of boards of each (default 1)")
     meter.add_argument("--configs", type=arguments.whole(1), default=8, help="with --board: configurations of each (default 8)")
-    sub.add_argument(
-        "--again",
-        type=arguments.whole(1),
-        metavar="N",
-        help="record nothing: measure N networks of the record again and compare",
-    )
+    add_count(sub, "--again", "record nothing: measure N networks of the record again and compare")
     published.add_argument(
         "--published", choices=PUBLISHED, help="measure nothing: published measurements of real boards, of --data"
     )

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from ....daemon import arguments
 from ....daemon.cli.output import print_json
 from ....daemon.errors import TargetNotAttainable
-from .arguments import add_seed, add_threads, reading_data
+from .arguments import add_count, add_seed, add_threads, reading_data
 
 if TYPE_CHECKING:
     from ..compare.gate_kinds import GateRow
@@ -27,23 +27,14 @@ ROUNDS, SAMPLES, CONFIGURATIONS = 600, 26_000, 40
 def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]) -> None:
     text = "check that simulated silicon is as hard to predict as real boards\n\nexample: jetdvfs-lab silicon gate --data DIR"
     group = verb("gate", text, run)
-    group.add_argument(
+    add_count(
+        group,
         "--samples",
-        type=arguments.whole(1),
-        default=SAMPLES,
-        metavar="N",
-        help=f"kernels of each kind, products twice and convolutions 18 times as many (default {SAMPLES})",
+        f"kernels of each kind, products twice and convolutions 18 times as many (default {SAMPLES})",
+        SAMPLES,
     )
-    group.add_argument(
-        "--configurations",
-        type=arguments.whole(1),
-        default=CONFIGURATIONS,
-        metavar="N",
-        help=f"at which networks are run (default {CONFIGURATIONS})",
-    )
-    group.add_argument(
-        "--rounds", type=arguments.whole(1), default=ROUNDS, metavar="N", help=f"boosting rounds (default {ROUNDS})"
-    )
+    add_count(group, "--configurations", f"at which networks are run (default {CONFIGURATIONS})", CONFIGURATIONS)
+    add_count(group, "--rounds", f"boosting rounds (default {ROUNDS})", ROUNDS)
     group.add_argument(
         "--data", type=arguments.folder, metavar="DIR", help="folder with measurements of desktop GPUs, for the last rows"
     )

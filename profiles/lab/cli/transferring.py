@@ -18,7 +18,7 @@ from ....kernels.text import needing
 from ...bundle.bundle import Bundle, load_bundle
 from ...bundle.finding import find_bundles
 from ...twin.cli.arguments import add_perturbed, add_simulated_board, add_tables
-from .arguments import add_seed, named_networks, rounded
+from .arguments import add_count, add_seed, named_networks, rounded
 
 if TYPE_CHECKING:
     from ..train.transfer_real import TransferErrors
@@ -40,7 +40,7 @@ def configure(verb: Callable[[str, str, Callable[[argparse.Namespace], int]], ar
     )
     arguments.add_input(sub)
     add_simulated_board(sub)
-    sub.add_argument("--node", type=arguments.whole(0), default=3, metavar="N", help="which individual of it (default: 3)")
+    add_count(sub, "--node", "which individual of it (default: 3)", 3, least=0)
     add_perturbed(sub)
     sub.add_argument(
         "--orders",

@@ -14,7 +14,7 @@ from ....daemon import arguments
 from ....daemon.cli.output import print_json, progress_bar, table
 from ....daemon.errors import InputError, UsageError
 from ....kernels.text import needing
-from .arguments import add_seed, cluster, print_members
+from .arguments import add_count, add_seed, cluster, print_members
 
 if TYPE_CHECKING:
     from ..train.tuned_recipes import TunedRecipes
@@ -35,9 +35,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep the search here, and resume from it (SQLite; default: next to --out)",
     )
-    sub.add_argument(
-        "--trials", type=arguments.whole(1), default=_TRIALS, metavar="N", help=f"recipes for each model (default {_TRIALS})"
-    )
+    add_count(sub, "--trials", f"recipes for each model (default {_TRIALS})", _TRIALS)
     sub.add_argument(
         "--kind", action="append", default=[], metavar="KIND", help="only models of this kind, such as conv2d; may be repeated"
     )
