@@ -20,7 +20,7 @@ from ...board import BoardDescription
 from ...device import Device
 from .campaign import Campaign, CampaignUnit
 from .figures import kernel_times_ms
-from .meters.cpu import CpuMeter, MeasuringWorker, TimingLimits, kernel_name
+from .meters.cpu import MeasuringWorker, TimingLimits, kernel_name
 from .meters.gpu import GpuClockSetter, GpuMeter
 from .meters.notes import CampaignNotes
 from .meters.nvml import LockedClocks, Nvml, NvmlLibrary, gpu_device
@@ -167,15 +167,14 @@ def _measured(
     switch_s: float = BETWEEN_S,
 ) -> Measurements:
     files = {model.network.name: (model.path, model.inputs) for model in models}
-    torch = CpuMeter(process, files, counters, patience, notebook=notebook)
     lowest = campaign.grid.configuration((0, 0, 0))
 
     def lasts_s(unit: CampaignUnit) -> float:
         return unit_s(campaign, unit, patience, switch_s)
 
-    meter = GpuMeter(torch, process, clocks, patience, lowest, notebook)
+    meter = GpuMeter(process, files, counters, patience, clocks, lowest, notebook)
     found = run_campaign(campaign, lambda node: meter, folder, progress, notebook, lasts_s)
-    about = {**process.about, "ran": torch.ran}
-    if torch.event_us is not None:
-        about["event_us"] = torch.event_us
+    about = {**process.about, "ran": meter.ran}
+    if meter.event_us is not None:
+        about["event_us"] = meter.event_us
     return replace(found, environment=about)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +39,8 @@ _CLOCKS = {
 _HOW = ("do", "seconds", "timings", "graph")  # members of a request that do not change its subject
 
 Answer = TypeVar("Answer")
+Found = TypeVar("Found")
+Rails: TypeAlias = Mapping[str, float]
 
 
 class TimingLimits(Struct, frozen=True):
@@ -104,6 +107,8 @@ class CpuMeter:
         notebook: of refused requests; their values are NaN.
     """
 
+    in_stream, issuing = False, "calls"
+
     def __init__(
         self,
         process: MeasuringWorker,
@@ -117,49 +122,26 @@ class CpuMeter:
         self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or UnlockedClocks()
         self._patience, self._wait = patience, wait
         self._notebook, self._refused = notebook or CampaignNotes(), dict[str, str]()
+        self._no_rails: Rails = dict.fromkeys(counters.rails, math.nan)
         self.ran: dict[str, list[str]] = {}
         self.events: dict[tuple[Any, ...], float] = {}
         self.event_us: float | None = None
 
-    @property
-    def rails(self) -> tuple[str, ...]:
-        return self._counters.rails
-
     def kernel_times_ms(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration]
     ) -> NDArray[np.float64]:
-        found = []
-        for call, at in zip(invocations, configurations, strict=True):
-            self._clocks.set(at)
-            found.append(self._kernel_ms(call))
-        return np.array(found)
+        return self._figures(configurations, lambda row: self._kernel_ms(invocations[row]))
 
     def kernel_powers(
         self, invocations: Sequence[KernelInvocation], configurations: Sequence[FrequencyConfiguration], issued: bool = False
     ) -> KernelPower:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
-        period_ms = []
-        for call, at in zip(invocations, configurations, strict=True):
-            self._clocks.set(at)
-            period_ms.append(float(self.repeated(kernel_name(call), {"kernel": call.to_json()}, rails)["period_ms"]))
-        period = np.array(period_ms)
-        return KernelPower(_arrays(rails), period, period, np.zeros(len(period)))
+        nothing = (self._no_rails, (math.nan, math.nan, math.nan))
+        found = self._each(configurations, lambda row: self._power(invocations[row], issued), nothing)
+        period_ms, gpu_ms, host_ms = np.array([times for _, times in found]).reshape(-1, 3).T
+        return KernelPower(self._columns([rails for rails, _ in found]), period_ms, gpu_ms, host_ms, self.in_stream)
 
     def host_time_ms(self, calls: Sequence[Call], configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        distinct = list(dict.fromkeys(_host_name(call) for call in calls))
-        request = {
-            "do": "issue",
-            "calls": [{"name": name} for name in distinct],
-            "order": [distinct.index(_host_name(call)) for call in calls],
-            "timings": self._patience.timings,
-            "seconds": self._patience.kernel_s,
-        }
-        found = []
-        for at in configurations:
-            self._clocks.set(at)
-            answer = self.asked(f"calls {', '.join(distinct)}", request)
-            found.append(math.nan if answer is None else float(answer["ms"]))
-        return np.array(found)
+        return self._figures(configurations, lambda row: self._issue_ms(calls))
 
     def host_rails_mw(self, configurations: Sequence[FrequencyConfiguration]) -> dict[str, NDArray[np.float64]]:
         return self.idle_rails_mw(configurations)  # kernel power includes issuing
@@ -167,48 +149,76 @@ class CpuMeter:
     def idle_rails_mw(
         self, configurations: Sequence[FrequencyConfiguration], temperature_c: float | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        found = {at: self._idle_mw(at) for at in dict.fromkeys(configurations)}
-        return {rail: np.array([found[at][rail] for at in configurations]) for rail in self._counters.rails}
+        distinct = list(dict.fromkeys(configurations))
+        found = dict(zip(distinct, self._each(distinct, lambda row: self._idle_mw(), self._no_rails), strict=True))
+        return self._columns([found[at] for at in configurations])
 
     def network_latency_ms(self, network: Network, configurations: Sequence[FrequencyConfiguration]) -> NDArray[np.float64]:
-        request = {
-            **self._model(network),
-            "do": "network",
-            "timings": self._patience.timings,
-            "seconds": self._patience.network_s,
-        }
-        found = []
-        for at in configurations:
-            self._clocks.set(at)
-            answer = self.asked(f"network {network.name}", request)
-            if answer is None:
-                found.append(math.nan)
-                continue
-            self.ran[f"network {network.name}"] = answer["ran"]
-            if "reference_ms" in answer:
-                self._notebook.open.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
-            found.append(float(answer["ms"]))
-        return np.array(found)
-
-    def network_graph(self, network: Network) -> tuple[float, float, dict[str, float]]:
-        """Latency and GPU time in ms, and power of each rail in mW, of a CUDA graph at the present clocks; NaN if refused."""
-        request, what = {**self._model(network), "execution": "graph"}, f"graph of {network.name}"
-        limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
-        answer = self.asked(what, {**request, "do": "network", **limits})
-        if answer is None:
-            return math.nan, math.nan, dict.fromkeys(self.rails, math.nan)
-        rails: dict[str, list[float]] = {rail: [] for rail in self.rails}
-        self.repeated(what, request, rails)
-        return float(answer["ms"]), float(answer["gpu_ms"]), {rail: each[0] for rail, each in rails.items()}
+        return self._figures(configurations, lambda row: self._network_ms(network))
 
     def network_rails_mw(
         self, network: Network, configurations: Sequence[FrequencyConfiguration]
     ) -> dict[str, NDArray[np.float64]]:
-        rails: dict[str, list[float]] = {rail: [] for rail in self._counters.rails}
-        for at in configurations if rails else ():
-            self._clocks.set(at)
-            self.repeated(f"network {network.name}", self._model(network), rails)
-        return _arrays(rails)
+        what, some = f"network {network.name}", configurations if self._no_rails else ()
+        return self._columns(self._each(some, lambda row: self._repeated(what, self._model(network))[1], self._no_rails))
+
+    def _figures(
+        self, configurations: Sequence[FrequencyConfiguration], measure: Callable[[int], float]
+    ) -> NDArray[np.float64]:
+        return np.array(self._each(configurations, measure, math.nan))
+
+    def _each(
+        self, configurations: Sequence[FrequencyConfiguration], measure: Callable[[int], Found], nothing: Found
+    ) -> list[Found]:
+        found = []
+        for row, at in enumerate(configurations):
+            taken: Found | None = self._taken(at, functools.partial(measure, row))
+            found.append(nothing if taken is None else taken)
+        return found
+
+    def _taken(self, at: FrequencyConfiguration, measure: Callable[[], Found]) -> Found | None:
+        self._clocks.set(at)
+        return measure()
+
+    def _columns(self, rows: Sequence[Rails]) -> dict[str, NDArray[np.float64]]:
+        return {rail: np.array([row[rail] for row in rows]) for rail in self._no_rails}
+
+    def _power(self, call: KernelInvocation, issued: bool) -> tuple[Rails, tuple[float, float, float]]:
+        """Rail power in mW; period, GPU and host ms."""
+        answer, rails_mw = self._repeated(kernel_name(call), {"kernel": call.to_json()})
+        period_ms = float(answer["period_ms"])
+        return rails_mw, (period_ms, period_ms, 0.0)
+
+    def _issue_ms(self, calls: Sequence[Call]) -> float:
+        made = [self._issued(call) for call in calls]
+        distinct = [one for place, one in enumerate(made) if one not in made[:place]]
+        request = {
+            "do": "issue", "calls": distinct, "order": [distinct.index(one) for one in made],
+            **self._limits(self._patience.kernel_s),
+        }  # fmt: skip
+        names = dict.fromkeys(call.name if isinstance(call, HostOp) else kernel_name(call) for call in calls)
+        answer = self.asked(f"{self.issuing} {', '.join(names)}", request)
+        return math.nan if answer is None else float(answer["ms"])
+
+    def _issued(self, call: Call) -> dict[str, Any]:
+        if not isinstance(call, HostOp):
+            raise MeasurementError(
+                f"meter: a processor issues {call.kind} by running it; only host calls are issued by themselves"
+            )
+        return {"name": call.name}
+
+    def _network_ms(self, network: Network) -> float:
+        what = f"network {network.name}"
+        answer = self.asked(what, {**self._model(network), "do": "network", **self._limits(self._patience.network_s)})
+        if answer is None:
+            return math.nan
+        self.ran[what] = answer["ran"]
+        if "reference_ms" in answer:
+            self._notebook.open.reference_ms.setdefault(network.name, []).append(float(answer["reference_ms"]))
+        return float(answer["ms"])
+
+    def _limits(self, seconds: float) -> dict[str, Any]:
+        return {"timings": self._patience.timings, "seconds": seconds}
 
     def drawn_mw(self, run: Callable[[], Answer]) -> tuple[Answer, dict[str, float]]:
         """Answer of ``run``, and mean power of each rail meanwhile, in mW."""
@@ -217,8 +227,7 @@ class CpuMeter:
         took_s = max(time.monotonic() - began, 1e-9)
         return answer, {rail: energy_mj / took_s for rail, energy_mj in self._counters.since_mj(before).items()}
 
-    def _idle_mw(self, at: FrequencyConfiguration) -> dict[str, float]:
-        self._clocks.set(at)
+    def _idle_mw(self) -> Rails:
         if self._patience.lead_s:
             self._wait(self._patience.lead_s)
         return self.drawn_mw(lambda: self._wait(self._patience.power_s))[1]
@@ -241,22 +250,19 @@ class CpuMeter:
         self._notebook.open.refused[what] = reason
         return None
 
-    def repeated(self, what: str, request: Mapping[str, object], rails: Mapping[str, list[float]]) -> dict[str, Any]:
-        """Answer to repeating a request, NaN if refused; extends ``rails`` in mW."""
-        nothing = {"period_ms": math.nan, "count": 0}
+    def _repeated(self, what: str, request: Mapping[str, object]) -> tuple[dict[str, Any], Rails]:
+        """Answer to repeating a request, and power of each rail in mW; NaN if refused."""
         lead = {**request, "do": "repeat", "seconds": self._patience.lead_s}  # operands are made, nothing is measured
-        answer: dict[str, Any] | None = None
-        drawn_mw = dict.fromkeys(rails, math.nan)
         if self.asked(what, lead) is not None:
             again = {**request, "do": "repeat", "seconds": self._patience.power_s}
             answer, drawn_mw = self.drawn_mw(lambda: self.asked(what, again))
-        for rail, power_mw in drawn_mw.items():
-            rails[rail].append(math.nan if answer is None else power_mw)
-        return nothing if answer is None else answer
+            if answer is not None:
+                return answer, drawn_mw
+        return {"period_ms": math.nan, "count": 0}, self._no_rails
 
     def _kernel_ms(self, call: KernelInvocation) -> float:
-        limits = {"timings": self._patience.timings, "seconds": self._patience.kernel_s}
-        answer = self.asked(kernel_name(call), {"do": "kernel", "kernel": call.to_json(), **limits})
+        request = {"do": "kernel", "kernel": call.to_json(), **self._limits(self._patience.kernel_s)}
+        answer = self.asked(kernel_name(call), request)
         if answer is None:
             return math.nan
         self.event_us = answer.get("event_us", self.event_us)
@@ -277,13 +283,3 @@ def kernel_name(call: KernelInvocation) -> str:
     operands = [*call.inputs, *([weight] if isinstance(weight, (list, tuple)) else [])]
     sizes = ["x".join(map(str, shape)) for shape in (*operands, call.output)]
     return f"{call.kind} {' '.join(sizes[:-1])} -> {sizes[-1]} {call.dtype}"
-
-
-def _host_name(call: Call) -> str:
-    if not isinstance(call, HostOp):
-        raise MeasurementError(f"meter: a processor issues {call.kind} by running it; only host calls are issued by themselves")
-    return call.name
-
-
-def _arrays(rails: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
-    return {rail: np.array(found) for rail, found in rails.items()}

@@ -26,7 +26,7 @@ from jetdvfs.profiles.lab.cli.held_clocks import HeldClocks, SampledRails
 from jetdvfs.profiles.lab.cli.twin_worker import TwinWorker
 from jetdvfs.profiles.lab.measure.campaign import Campaign
 from jetdvfs.profiles.lab.measure.gpus import SWITCH_S, measure_board, plan_board
-from jetdvfs.profiles.lab.measure.meters.cpu import CpuMeter, TimingLimits
+from jetdvfs.profiles.lab.measure.meters.cpu import TimingLimits
 from jetdvfs.profiles.lab.measure.meters.gpu import GpuMeter
 from jetdvfs.profiles.lab.measure.meters.notes import CampaignNotes
 from jetdvfs.profiles.lab.measure.processor import MeasuredModel, about_s, unit_s
@@ -194,8 +194,8 @@ class Steady:
 
 def hot_meter(clocks: HotFor, notebook: CampaignNotes) -> GpuMeter:
     worker = Counting()
-    torch = CpuMeter(worker, {}, Steady(), SHORT, wait=lambda seconds: None)
-    return GpuMeter(torch, worker, clocks, SHORT, BOARD.grid.configuration((0, 0, 0)), notebook)
+    lowest = BOARD.grid.configuration((0, 0, 0))
+    return GpuMeter(worker, {}, Steady(), SHORT, clocks, lowest, notebook, wait=lambda seconds: None)
 
 
 def test_what_was_measured_while_it_throttled_is_measured_again() -> None:
