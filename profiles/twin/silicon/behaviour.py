@@ -15,7 +15,7 @@ from ...errors import TwinError
 from .chip import AMBIENT_DIE_C, Array, Chip, ChipDetails, Clocks, EngineRuntime, Regulator
 from .engine import START, compiled
 from .fused import Products, product_of
-from .host import issue_us
+from .host import clock_factor, issue_us
 from .irregular import mixed, seeds, spread, uniform
 from .kinds import ROWS, SiliconKind
 from .passes import CodePass, Variation, seconds
@@ -55,16 +55,17 @@ class PassConditions(Struct, frozen=True):
 class Behaviour:
     """Behaviour of one simulated chip. Raises TwinError for an unknown engine or type."""
 
-    def __init__(self, chip: Chip, node: Variation, number: int, engine: str = "", dtype: str = "") -> None:
+    def __init__(self, chip: Chip, variation: Variation, number: int, engine: str, dtype: str) -> None:
         self.chip = chip
-        self.node = node
-        self.number = number
+        self.variation = variation
+        self._number = number
         self._detail = chip.detail
         self._engine = _engine(chip, chip.detail, engine, dtype)
         self._dtype = dtype
         self._products = Products(chip, chip.detail, self._engine)
 
     def prepared(self, network: Network) -> Network:
+        """Network compiled for an engine. Raises TwinError without its data flow."""
         return network if self._engine is None else compiled(network, self._engine, self._dtype)
 
     def passes(self, kind: str, calls: Sequence[KernelInvocation]) -> list[CodePass]:
@@ -107,14 +108,14 @@ class Behaviour:
         uneven = self._detail.irregular.get(product_of(calls[0].kind) or calls[0].kind, self._detail.irregular["other"])
         longer = np.exp(
             (uneven.near * spread(near) + uneven.shape * spread(exact))[rows]
-            + (uneven.board * spread(mixed(here, _OF_BOARD, self.number)) if self.number >= 0 else 0.0)
+            + (uneven.board * spread(mixed(here, _OF_BOARD, self._number)) if self._number >= 0 else 0.0)
             + uneven.clocks * spread(mixed(here, _OF_CLOCKS, clocks.gpu_hz / 1e6, clocks.emc_hz / 1e6))
         )
-        work = replace(work, toggling=work.toggling * self._activity(here, around))
+        work = replace(work, toggling=work.toggling * self._toggled(here, around))
         supply = self._supply(clocks, around)
         return PassConditions(work, self._limited(work, clocks, supply, around), supply, longer)
 
-    def _activity(self, shape: NDArray[np.uint64], around: KernelConditions) -> Array | float:
+    def _toggled(self, shape: NDArray[np.uint64], around: KernelConditions) -> Array | float:
         operands = self._detail.operands
         if around.zeros:
             return 1.0 - operands.share
@@ -143,9 +144,9 @@ class Behaviour:
         limit = self._detail.limiter
         if limit is None:
             return clocks
-        busy = seconds(work, clocks, self.chip, self.node, cold=around.inside, supply=supply)
-        above = pass_energy_j(work, busy, clocks, self.chip, self.node, cold=around.inside)["gpu"] / busy
-        idle = idle_w(self.chip, clocks, self.node, around.temperature_c)["gpu"]
+        busy = seconds(work, clocks, self.chip, self.variation, cold=around.inside, supply=supply)
+        above = pass_energy_j(work, busy, clocks, self.chip, self.variation, cold=around.inside)["gpu"] / busy
+        idle = idle_w(self.chip, clocks, self.variation, around.temperature_c)["gpu"]
         left = np.clip((limit.watts - idle) / np.maximum(above, 1e-9), limit.least, 1.0)
         return Clocks(clocks.cpu_hz, clocks.gpu_hz * left, clocks.emc_hz)
 
@@ -165,8 +166,9 @@ class Behaviour:
         taken = detail.timing_cycles / clocks.cpu_hz + detail.timing_gpu_cycles / clocks.gpu_hz
         return np.asarray(np.maximum(taken + detail.timing_s, 0.0))
 
-    def host_bytes(self, listed_s: Array) -> Array | float:
-        """DRAM traffic of the host per issue time at the reference clocks."""
+    def host_bytes(self, issue_s: Array, clocks: Clocks) -> Array | float:
+        """DRAM traffic of the host per issue time at each configuration."""
+        listed_s = issue_s / clock_factor(clocks, self.chip, self.variation)
         return np.asarray(self._detail.traffic.bytes_per_cycle * self.chip.host.reference_cpu_hz * listed_s)
 
     def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:

@@ -111,7 +111,7 @@ class Activity(Struct, frozen=True):
     dram_bytes: Array
 
 
-class Silicon:
+class Silicon(Behaviour):
     """One simulated chip on its board.
 
     Args:
@@ -145,13 +145,12 @@ class Silicon:
         if node is not None and node < 0:
             raise TwinError(f"node {node}: expected a non-negative number")
         self.board = description.name
-        self.chip = other_silicon(chip or load_chip(_chip_of(description)), perturbed)
         self.node = 0 if node is None else node
-        self.variation = Variation.none(self.chip) if node is None else _individual(node, self.chip)
-        if engine in self.chip.detail.engines:
-            start = self.chip.detail.engines[engine].start
-            self.variation = replace(self.variation, launch=start * self.variation.launch)
-        self._behaviour = Behaviour(self.chip, self.variation, -1 if node is None else node, engine, dtype)
+        made = other_silicon(chip or load_chip(_chip_of(description)), perturbed)
+        variation = Variation.none(made) if node is None else _individual(node, made)
+        if engine in made.detail.engines:
+            variation = replace(variation, launch=made.detail.engines[engine].start * variation.launch)
+        super().__init__(made, variation, -1 if node is None else node, engine, dtype)
         self.rails = _measured(description, self.chip)
         self.sensor_step_mw = _sensor_steps(description)
         self.busy_rails = tuple(rail for rail in self.rails if set(self.chip.rails[rail]) & set(BUSY_DOMAINS))
@@ -159,10 +158,6 @@ class Silicon:
     @property
     def version(self) -> str:
         return self.chip.version
-
-    def prepared(self, network: Network) -> Network:
-        """Network compiled for an engine. Raises TwinError without its data flow."""
-        return self._behaviour.prepared(network)
 
     def kernels(
         self,
@@ -213,14 +208,12 @@ class Silicon:
             local[members] = np.arange(len(members))
             samples = np.flatnonzero(local[rows] >= 0)
             calls = [invocations[int(index)] for index in members]
-            for work in self._behaviour.passes(kind, calls):
+            for work in self.passes(kind, calls):
                 running = samples[work.runs[local[rows[samples]]]]
                 if not len(running):
                     continue
                 own, at = local[rows[running]], clocks.take(running)
-                conditions = self._behaviour.conditions(
-                    work.rows(own), at, calls, own, replace(around, bytes_s=others[running])
-                )
+                conditions = self.conditions(work.rows(own), at, calls, own, replace(around, bytes_s=others[running]))
                 part = conditions.work
                 busy = conditions.longer * seconds(
                     part, conditions.clocks, self.chip, self.variation, cold=cold, supply=conditions.supply
@@ -251,9 +244,7 @@ class Silicon:
     def _drawn_j(self, domains: Mapping[str, Array], seconds: Array, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
         energy = self._on_rails(domains, self.busy_rails)
         lasting = np.maximum(seconds, 1e-12)
-        watts = self._behaviour.drawn(
-            {rail: joules / lasting for rail, joules in energy.items()}, self._idle_out(clocks, temperature_c)
-        )
+        watts = self.drawn({rail: joules / lasting for rail, joules in energy.items()}, self._idle_out(clocks, temperature_c))
         return {rail: power * lasting for rail, power in watts.items()}
 
     def _idle_out(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
@@ -261,7 +252,7 @@ class Silicon:
 
     def _idle_domains(self, clocks: Clocks, temperature_c: float) -> dict[str, Array]:
         domains = idle_w(self.chip, clocks, self.variation, temperature_c)
-        domains["dram"] = domains["dram"] + self.variation.dram_energy * self._behaviour.refresh_w(temperature_c)
+        domains["dram"] = domains["dram"] + self.variation.dram_energy * self.refresh_w(temperature_c)
         return domains
 
     def gap_s(self, clocks: Clocks) -> Array:
@@ -270,34 +261,24 @@ class Silicon:
     def issue_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Issue time of each call at each configuration, shape ``(len(calls), len(clocks))``."""
         factor = clock_factor(clocks, self.chip, self.variation)
-        return self._behaviour.issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
+        return self.issue_us(calls, self._launches(calls))[:, None] * (1e-6 * factor)[None, :]
 
     def issue_pairs_s(self, calls: Sequence[Call], clocks: Clocks) -> Array:
         """Issue time of each call at the configuration of its position, shape ``(len(calls),)``."""
         factor = clock_factor(clocks, self.chip, self.variation)
-        return np.asarray(self._behaviour.issue_us(calls, self._launches(calls)) * 1e-6 * factor)
-
-    def host_bytes(self, issue_s: Array, clocks: Clocks) -> Array | float:
-        """DRAM traffic of the host per issue time at each configuration."""
-        return self._behaviour.host_bytes(issue_s / clock_factor(clocks, self.chip, self.variation))
-
-    def waits(self, clocks: Clocks, bytes_s: Array) -> Array | float:
-        return self._behaviour.waits(clocks, bytes_s)
-
-    def timing_s(self, clocks: Clocks) -> Array | float:
-        return self._behaviour.timing_s(clocks)
+        return np.asarray(self.issue_us(calls, self._launches(calls)) * 1e-6 * factor)
 
     def issue_rails_w(self, clocks: Clocks) -> dict[str, Array]:
         rails = [rail for rail in self.rails if "cpu" in self.chip.rails[rail]]
         watts = self._on_rails({"cpu": issue_power_w(self.chip, clocks, self.variation)}, rails)
-        return self._behaviour.drawn(watts, self._idle_out(clocks, AMBIENT_DIE_C))
+        return self.drawn(watts, self._idle_out(clocks, AMBIENT_DIE_C))
 
     def other_rails_w(self, clocks: Clocks, *, cores: float = 0.0, dram_bytes_s: float = 0.0) -> dict[str, Array]:
         """Power above idle of busy CPU cores and memory traffic besides the GPU's."""
         domains = {"cpu": cores * issue_power_w(self.chip, clocks, self.variation)}
         domains |= traffic_w(self.chip, clocks, self.variation, dram_bytes_s)
         rails = [rail for rail in self.rails if set(self.chip.rails[rail]) & set(domains)]
-        return self._behaviour.drawn(self._on_rails(domains, rails), self._idle_out(clocks, AMBIENT_DIE_C))
+        return self.drawn(self._on_rails(domains, rails), self._idle_out(clocks, AMBIENT_DIE_C))
 
     def idle_rails_w(
         self, clocks: Clocks, temperature_c: float = AMBIENT_DIE_C, cluster_hz: Sequence[Array] | None = None
@@ -308,7 +289,7 @@ class Silicon:
             if len(cluster_hz) != len(self.chip.clusters):
                 raise TwinError(f"expected a CPU clock for each of {len(self.chip.clusters)} clusters, got {len(cluster_hz)}")
             domains["cpu"] = cpu_idle_w(self.chip, cluster_hz, self.variation, temperature_c)
-        return self._behaviour.drawn(self._on_rails(domains, self.rails), None)
+        return self.drawn(self._on_rails(domains, self.rails), None)
 
     def sensed(self, rails: dict[str, Array]) -> dict[str, Array]:
         """True power or energy as the board's shunts read it."""
@@ -323,9 +304,7 @@ class Silicon:
                 positions.setdefault(call.kind, []).append(position)
         for kind, where in positions.items():
             launched = launches(
-                self._behaviour.passes(
-                    kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)]
-                )
+                self.passes(kind, [call for call in map(calls.__getitem__, where) if isinstance(call, KernelInvocation)])
             )
             for position, count in zip(where, launched, strict=True):
                 counts[position] = float(count)
