@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from ....kernels.stored_files import replacing
 from ...adapt.measurements import MeasurementRows, arrays_of, rows_of
@@ -55,7 +56,7 @@ class UnitStore:
             return
         arrays = arrays_of(tables)
         if page is not None:
-            arrays["page"] = np.frombuffer(json.dumps(page.to_json()).encode(), np.uint8)
+            arrays["page"] = np.frombuffer(json.dumps(asdict(page)).encode(), np.uint8)
         try:
             with replacing(self._path(self._folder, number), durable=False) as file:
                 np.savez(file, **arrays)

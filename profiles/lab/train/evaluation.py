@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from ....kernels.cost.board import BoardCost
 from ....kernels.cost.model import surface
-from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
+from ....kernels.grid import FrequencyGrid
 from ....kernels.network import Network
 from ....kernels.surface import Surface
 from ....kernels.units import METHODS, Method
@@ -20,6 +19,7 @@ from ...adapt.network_errors import NetworkError, NetworkMeasurement, compare, s
 from ...twin.silicon.chip import AMBIENT_DIE_C, Array, Clocks
 from ...twin.silicon.silicon import Silicon, execute
 from ..measure.meters.meter import Meter
+from ..measure.meters.simulated import TwinMeter
 
 
 def true_surface(
@@ -66,16 +66,8 @@ def measure_network(
     return NetworkMeasurement(network, index, latency_ms, power_mw * latency_ms / 1e3)
 
 
-class FrameMeter(Protocol):
-    def network_frames_ms(
-        self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
-    ) -> NDArray[np.float64]:
-        """Frame latencies, ``(configurations, frames)``."""
-        ...
-
-
 def with_frames(
-    measured: NetworkMeasurement, grid: FrequencyGrid, meter: FrameMeter, frames: int = FRAMES
+    measured: NetworkMeasurement, grid: FrequencyGrid, meter: TwinMeter, frames: int = FRAMES
 ) -> NetworkMeasurement:
     chosen = [grid.at(position) for position in measured.index]
     return replace(measured, frames_ms=np.asarray(meter.network_frames_ms(measured.network, chosen, frames), np.float64))

@@ -74,11 +74,6 @@ class CpuClockSetter(Protocol):
     def set(self, configuration: FrequencyConfiguration) -> None: ...
 
 
-class UnlockedClocks:
-    def set(self, configuration: FrequencyConfiguration) -> None:
-        """Do nothing."""
-
-
 def processor_hz(root: Path = Path("/")) -> int:
     """Top clock of cpufreq, else the present one, in Hz."""
     for path, form in _CLOCKS.items():
@@ -119,7 +114,7 @@ class CpuMeter:
         clocks: CpuClockSetter | None = None,
         notebook: CampaignNotes | None = None,
     ) -> None:
-        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks or UnlockedClocks()
+        self._process, self._models, self._counters, self._clocks = process, models, counters, clocks
         self._patience, self._wait = patience, wait
         self._notebook, self._refused = notebook or CampaignNotes(), dict[str, str]()
         self._no_rails: Rails = dict.fromkeys(counters.rails, math.nan)
@@ -177,7 +172,8 @@ class CpuMeter:
         return found
 
     def _taken(self, at: FrequencyConfiguration, measure: Callable[[], Found]) -> Found | None:
-        self._clocks.set(at)
+        if self._clocks is not None:
+            self._clocks.set(at)
         return measure()
 
     def _columns(self, rows: Sequence[Rails]) -> dict[str, NDArray[np.float64]]:

@@ -9,7 +9,6 @@ from statistics import mean
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 
 class StepNotes(Struct):
@@ -28,9 +27,6 @@ class StepNotes(Struct):
     gpu_hz: list[tuple[int, float]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     reference_ms: dict[str, list[float]] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepNotes:

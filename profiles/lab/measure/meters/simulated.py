@@ -71,6 +71,7 @@ class TwinMeter:
     def network_frames_ms(
         self, network: Network, configurations: Sequence[FrequencyConfiguration], frames: int
     ) -> NDArray[np.float64]:
+        """Frame latencies, ``(configurations, frames)``."""
         run = self._executed(network, configurations)
         shape = (len(configurations), frames)
         drift = _DRIFT * self._frames.standard_normal((len(configurations), 1))
