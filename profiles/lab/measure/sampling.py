@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....kernels.grid import FrequencyConfiguration, FrequencyGrid
-from ....kernels.kinds import FeatureFamily, flops, kind_of
-from ....kernels.network import DTYPE_BYTES, KernelInvocation, Network, ParamValue, Shape
+from ....kernels.kinds import FeatureFamily, kind_of
+from ....kernels.network import KernelInvocation, Network, ParamValue, Shape
 from ...errors import ProfilesError
+from .sized_kernels import invocation
 
 MOST_MACS = 12e9
 MOST_ELEMENTS = 16e6
@@ -105,12 +106,6 @@ def _until_bounded(make: Callable[[str, _Ranges], KernelInvocation | None], kind
             return call
 
 
-def _invocation(kind: str, inputs: Sequence[Shape], output: Shape, params: Params, parameters: int = 0) -> KernelInvocation:
-    moved = DTYPE_BYTES["float32"] * (sum(map(prod, inputs)) + parameters + prod(output))
-    work = flops(kind, inputs, output, params)
-    return KernelInvocation(kind, "", tuple(inputs), output, "float32", params, work, moved)
-
-
 def _pair(call: KernelInvocation, name: str) -> tuple[int, int]:
     value = call.params[name]
     if isinstance(value, tuple) and len(value) == 2:
@@ -151,12 +146,12 @@ def _conv2d(kind: str, source: _Ranges) -> KernelInvocation | None:
         "groups": channels if depthwise else 1,
     }
     parameters = filters * (1 if depthwise else channels) * prod(kernel) + (filters if params["bias"] else 0)
-    return _invocation(kind, [(1, channels, height, width)], (1, filters, *out), params, parameters)
+    return invocation(kind, [(1, channels, height, width)], (1, filters, *out), params, parameters)
 
 
 def _batch_norm(kind: str, source: _Ranges) -> KernelInvocation:
     shape = (1, *_image(source))
-    return _invocation(kind, [shape], shape, {"affine": True}, 4 * shape[1])
+    return invocation(kind, [shape], shape, {"affine": True}, 4 * shape[1])
 
 
 def _matmul(kind: str, source: _Ranges) -> KernelInvocation:
@@ -164,7 +159,7 @@ def _matmul(kind: str, source: _Ranges) -> KernelInvocation:
     k = source.size("k", lambda call: int(call.params["k"]))  # type: ignore[arg-type]
     n = source.size("n", lambda call: int(call.params["n"]))  # type: ignore[arg-type]
     params: Params = {"m": 1, "k": k, "n": n, "batch": 1, "bias": like.params["bias"]}
-    return _invocation(kind, [(1, k)], (1, n), params, k * n + (n if like.params["bias"] else 0))
+    return invocation(kind, [(1, k)], (1, n), params, k * n + (n if like.params["bias"] else 0))
 
 
 def _pointwise(kind: str, source: _Ranges) -> KernelInvocation:
@@ -173,7 +168,7 @@ def _pointwise(kind: str, source: _Ranges) -> KernelInvocation:
         shape: Shape = (1, *_image(source.of_images))
     else:
         shape = tuple(max(1, round(size * source.random.uniform(0.7, 1.4))) if size > 4 else size for size in like.output)
-    return _invocation(kind, [shape] * len(like.inputs), shape, dict(like.params))
+    return invocation(kind, [shape] * len(like.inputs), shape, dict(like.params))
 
 
 def _pool(kind: str, source: _Ranges) -> KernelInvocation | None:
@@ -183,21 +178,21 @@ def _pool(kind: str, source: _Ranges) -> KernelInvocation | None:
     out = tuple(_outputs(*each) for each in zip((height, width), kernel, stride, padding, strict=True))
     if min(out) < 1:
         return None
-    return _invocation(kind, [(1, channels, height, width)], (1, channels, *out), dict(like.params))
+    return invocation(kind, [(1, channels, height, width)], (1, channels, *out), dict(like.params))
 
 
 def _adaptive_pool(kind: str, source: _Ranges) -> KernelInvocation:
     channels = source.size("channels", lambda call: call.inputs[0][1])
     side = source.size("side", lambda call: call.inputs[0][2])
     out = int(source.random.integers(1, side, endpoint=True))
-    return _invocation(kind, [(1, channels, side, side)], (1, channels, out, out), {"output_size": (out, out)})
+    return invocation(kind, [(1, channels, side, side)], (1, channels, out, out), {"output_size": (out, out)})
 
 
 def _mean(kind: str, source: _Ranges) -> KernelInvocation:
     channels, height, width = _image(source)
     like = source.like()
     out: Shape = (1, channels, 1, 1) if like.params.get("keepdim") else (1, channels)
-    return _invocation(kind, [(1, channels, height, width)], out, dict(like.params))
+    return invocation(kind, [(1, channels, height, width)], out, dict(like.params))
 
 
 def _cat(kind: str, source: _Ranges) -> KernelInvocation:
@@ -211,7 +206,7 @@ def _cat(kind: str, source: _Ranges) -> KernelInvocation:
         grown = source.random.uniform(0.2, 0.9)
         channels = [max(1, round(grown * total)), *(max(1, round(count * (1 - grown))) for count in channels[1:])]
     inputs = [(1, count, side, side) for count in channels]
-    return _invocation(kind, inputs, (1, sum(channels), side, side), {"dim": 1})
+    return invocation(kind, inputs, (1, sum(channels), side, side), {"dim": 1})
 
 
 _MAKERS: dict[FeatureFamily, Callable[[str, _Ranges], KernelInvocation | None]] = {

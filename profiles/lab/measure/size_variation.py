@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ....kernels.kinds import KernelKind, flops
 from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
 from ....kernels.operators.layers.pooling import pooled
+from .sized_kernels import invocation
 
 Params = dict[str, ParamValue]
 
@@ -82,14 +83,11 @@ def _again(
     parameters: int | None = None,
 ) -> KernelInvocation:
     """Kernel of other sizes; with ``parameters`` None, bytes scale with its tensors' elements."""
-    tensors = sum(map(prod, inputs)) + prod(output)
-    if parameters is None:
-        moved = round(like.bytes * tensors / max(sum(map(prod, like.inputs)) + prod(like.output), 1))
-    else:
-        moved = DTYPE_BYTES[like.dtype] * (tensors + parameters)
-    return KernelInvocation(
-        like.kind, "", tuple(inputs), output, like.dtype, params, flops(like.kind, inputs, output, params), moved
-    )
+    made = invocation(like.kind, inputs, output, params, parameters or 0, like.dtype)
+    if parameters is not None:
+        return made
+    tensors, before = (sum(map(prod, (*one.inputs, one.output))) for one in (made, like))
+    return replace(made, bytes=round(like.bytes * tensors / max(before, 1)))
 
 
 def renamed(like: KernelInvocation, sizes: SizeVariation, batch: int) -> KernelInvocation:

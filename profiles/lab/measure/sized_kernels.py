@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import TypeAlias
 
 from ....kernels.kinds import flops, kind_of
 from ....kernels.network import DTYPE_BYTES, KernelInvocation, ParamValue, Shape
 from ...twin.measured.mapping import Form
+
+Params: TypeAlias = Mapping[str, ParamValue]
 
 
 def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
@@ -19,16 +22,18 @@ def kernel_of(form: Form, kind: str, sizes: Mapping[str, int], dtype: str) -> Ke
             tensors of all the sizes, in order.
         kind: of ``elements``; other forms are ``conv2d`` or ``matmul``.
     """
-    return _FORMS[form](kind, sizes, dtype)
+    made = _FORMS[form](kind, sizes, dtype)
+    if min(map(min, (*made.inputs, made.output))) < 1:
+        raise ValueError(f"a tensor of {' x '.join(map(str, made.output))}")
+    return made
 
 
-def _kernel(
-    kind: str, inputs: tuple[Shape, ...], output: Shape, params: Mapping[str, ParamValue], parameters: int, dtype: str
+def invocation(
+    kind: str, inputs: Sequence[Shape], output: Shape, params: Params, weights: int = 0, dtype: str = "float32"
 ) -> KernelInvocation:
-    if min(map(min, (*inputs, output))) < 1:
-        raise ValueError(f"a tensor of {' x '.join(map(str, output))}")
-    moved = DTYPE_BYTES[dtype] * (sum(map(prod, (*inputs, output))) + parameters)
-    return KernelInvocation(kind, "", inputs, output, dtype, params, flops(kind, inputs, output, params), moved)
+    """Kernel that moves its tensors and ``weights`` elements once."""
+    moved = DTYPE_BYTES[dtype] * (sum(map(prod, (*inputs, output))) + weights)
+    return KernelInvocation(kind, "", tuple(inputs), output, dtype, params, flops(kind, inputs, output, params), moved)
 
 
 def _convolution(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
@@ -44,24 +49,24 @@ def _convolution(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvoc
     }  # fmt: skip
     image = (batch, channels, sizes["height"], sizes["width"])
     parameters = prod(weight) + (filters if sizes["bias"] else 0)
-    return _kernel("conv2d", (image,), (batch, filters, height, width), params, parameters, dtype)
+    return invocation("conv2d", (image,), (batch, filters, height, width), params, parameters, dtype)
 
 
 def _linear(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
     params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": 1, "bias": bool(sizes["bias"])}
-    return _kernel("matmul", ((m, k),), (m, n), params, k * n + (n if sizes["bias"] else 0), dtype)
+    return invocation("matmul", ((m, k),), (m, n), params, k * n + (n if sizes["bias"] else 0), dtype)
 
 
 def _product(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     params: dict[str, ParamValue] = {"m": m, "k": k, "n": n, "batch": batch, "bias": False}
-    return _kernel("matmul", ((batch, m, k), (batch, k, n)), (batch, m, n), params, 0, dtype)
+    return invocation("matmul", ((batch, m, k), (batch, k, n)), (batch, m, n), params, 0, dtype)
 
 
 def _elements(kind: str, sizes: Mapping[str, int], dtype: str) -> KernelInvocation:
     shape = tuple(sizes.values())
-    return _kernel(kind, (shape,) * max(kind_of(kind).operands, 1), shape, {}, 0, dtype)
+    return invocation(kind, (shape,) * max(kind_of(kind).operands, 1), shape, {}, 0, dtype)
 
 
 _FORMS: Mapping[str, Callable[[str, Mapping[str, int], str], KernelInvocation]] = {
