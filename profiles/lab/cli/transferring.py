@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
@@ -57,24 +57,21 @@ def show(args: argparse.Namespace) -> int:
     if args.profile is None:
         raise UsageError("compare transfer: expected a profile, or --data DIR")
     bundle, networks = load_bundle(args.profile), named_networks(args.models or _NETWORKS, args.inputs)
+    where = {"board": args.board, "perturbed": args.perturbed, "node": args.node}
+    about = {"profile": bundle.manifest.name, **where, "simulated": True}
+    other = f" of another silicon ({args.perturbed})" if args.perturbed else ""
+    title = f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{other}"
     if args.orders:
-        return _show_orders(args, bundle, networks)
+        return _show_orders(args, bundle, networks, about, title)
     with needing("compare transfer", "train", InputError):
         from ..train.transfer_table import POWERTRAIN, transferred
 
         rows = transferred(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
-    about = {
-        "profile": bundle.manifest.name,
-        "board": args.board,
-        "perturbed": args.perturbed,
-        "node": args.node,
-        "simulated": True,
-    }
     if args.json:
         names = [network.name for network in networks]
         print_json({**about, "networks": names, "rows": rounded(rows), "published": asdict(POWERTRAIN)})
         return 0
-    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
+    print(title)
     print(f"mean absolute error over the grid, latency / power, {len(networks)} networks; observations of")
     shown = [
         [
@@ -126,10 +123,6 @@ def _profiles(named: str | None) -> Callable[[str], Bundle | None]:
     return profile_of
 
 
-def _other(perturbed: int) -> str:
-    return f" of another silicon ({perturbed})" if perturbed else ""
-
-
 def _pair(latency: float | None, power: float | None) -> str:
     if latency is None:
         return "-"
@@ -152,15 +145,16 @@ def _published() -> str:
     return f"{told.name}, as published ({told.source}): {errors} after {told.observations} modes"
 
 
-def _show_orders(args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network]) -> int:
+def _show_orders(
+    args: argparse.Namespace, bundle: Bundle, networks: Sequence[Network], about: Mapping[str, Any], title: str
+) -> int:
     from ..train.transfer_orders import orders_compared
 
     rows = orders_compared(bundle, args.board, args.perturbed, args.node, networks, args.seed, progress_bar)
-    about = {"profile": bundle.manifest.name, "board": args.board, "perturbed": args.perturbed, "node": args.node}
     if args.json:
-        print_json({**about, "simulated": True, "rows": rounded(rows)})
+        print_json({**about, "rows": rounded(rows)})
         return 0
-    print(f"profile {bundle.manifest.name} on a simulated {args.board}, individual {args.node}{_other(args.perturbed)}")
+    print(title)
     print(f"plans of {len(networks)} networks: mean error where they may choose, energy above the best's")
     cells = {(row.order, row.observations): row for row in rows}
     shown = []
