@@ -57,10 +57,23 @@ def _text(board: SimulatedBoard, path: str, text: str) -> None:
     board.tree.put(path, shown)
 
 
-@_state
-def no_passive_trip(board: SimulatedBoard) -> None:
-    for path in _files(board, "/sys/devices/virtual/thermal/*/trip_point_0_*"):
-        board.faults.vanish(path)
+def _faulty(pattern: str, number: int | None = None) -> Callable[[SimulatedBoard], None]:
+    def change(board: SimulatedBoard) -> None:
+        for path in _files(board, pattern):
+            if number is None:
+                board.faults.vanish(path)
+            else:
+                board.faults.refuse(path, number, access="read")
+
+    return change
+
+
+STATES |= {
+    "no-passive-trip": _faulty("/sys/devices/virtual/thermal/*/trip_point_0_*"),
+    "no-ina238": _faulty("*/2-0044/hwmon/*"),  # a carrier without the monitor of the whole board (Thor)
+    "gpu-clock-unreadable": _faulty("*gpu/devfreq/*/cur_freq", errno.EIO),
+    "debugfs-locked-down": _faulty(f"{_DEBUGFS}/*", errno.EPERM),
+}
 
 
 @_state
@@ -84,13 +97,6 @@ def total_rail_missing(board: SimulatedBoard) -> None:
 
 
 @_state
-def no_ina238(board: SimulatedBoard) -> None:
-    """Carrier without the monitor of the whole board (Thor)."""
-    for path in _files(board, "*/2-0044/hwmon/*"):
-        board.faults.vanish(path)
-
-
-@_state
 def gpu_max_freq_zero(board: SimulatedBoard) -> None:
     """GPU limits of 0, as written by hand under Linux 4.9."""
     path = board.description.section("gpu")["devfreq"][0]
@@ -102,12 +108,6 @@ def gpu_max_freq_zero(board: SimulatedBoard) -> None:
 def gpu_limits_not_available(board: SimulatedBoard) -> None:
     path = board.description.section("gpu")["devfreq"][0]
     _text(board, board.tree.resolve(f"{path}/max_freq"), "N/A")
-
-
-@_state
-def gpu_clock_unreadable(board: SimulatedBoard) -> None:
-    for path in _files(board, "*gpu/devfreq/*/cur_freq"):
-        board.faults.refuse(path, errno.EIO, access="read")
 
 
 @_state
@@ -154,12 +154,6 @@ def mainline_memory_clock(board: SimulatedBoard) -> None:
     no_memory_clock(board)
     board.tree.add(mainline_emc(board.emc))
     board.tree.restrict(_DEBUGFS, 0o700)
-
-
-@_state
-def debugfs_locked_down(board: SimulatedBoard) -> None:
-    for path in _files(board, f"{_DEBUGFS}/*"):
-        board.faults.refuse(path, errno.EPERM, access="read")
 
 
 @_state
