@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -58,24 +59,21 @@ class FrameCosts:
     def __init__(self, silicon: BoardSilicon, execute: Execute) -> None:
         self._silicon = silicon
         self._execute = execute
-        self._idle: dict[tuple[FrequencyConfiguration, tuple[int, ...], float], tuple[float, ...]] = {}
-        self._others: dict[tuple[FrequencyConfiguration, str], tuple[float, ...]] = {}
+        self._idle = cache(self._idle_w)
+        self._other = cache(self._other_w)
         self._frames: dict[tuple[str, FrequencyConfiguration, float], FrameCost] = {}
 
     def idle_w(
         self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...] = ()
     ) -> tuple[float, ...]:
         """Idle power of every rail, at one or several CPU clocks."""
-        key = (configuration, cluster_khz, _bucket(temperature_c))
-        if key not in self._idle:
-            clocks = Clocks.of([configuration])
-            if cluster_khz:
-                clusters = [np.array([1e3 * khz]) for khz in cluster_khz]
-                rails = self._silicon.idle_rails_w(clocks, key[2], clusters)
-            else:
-                rails = self._silicon.idle_rails_w(clocks, key[2])
-            self._idle[key] = self._sensed(rails)
-        return self._idle[key]
+        return self._idle(configuration, _bucket(temperature_c), cluster_khz)
+
+    def _idle_w(
+        self, configuration: FrequencyConfiguration, temperature_c: float, cluster_khz: tuple[int, ...]
+    ) -> tuple[float, ...]:
+        clusters = [np.array([1e3 * khz]) for khz in cluster_khz] or None
+        return self._sensed(self._silicon.idle_rails_w(Clocks.of([configuration]), temperature_c, clusters))
 
     def core_w(self, configuration: FrequencyConfiguration) -> tuple[float, ...]:
         """Power above idle of every rail per busy core."""
@@ -85,11 +83,8 @@ class FrameCosts:
         """Power above idle of every rail per GB/s of memory traffic besides the GPU's."""
         return self._other(configuration, dram_bytes_s=1e9)
 
-    def _other(self, configuration: FrequencyConfiguration, **work: float) -> tuple[float, ...]:
-        key = (configuration, next(iter(work)))
-        if key not in self._others:
-            self._others[key] = self._sensed(self._silicon.other_rails_w(Clocks.of([configuration]), **work))
-        return self._others[key]
+    def _other_w(self, configuration: FrequencyConfiguration, **work: float) -> tuple[float, ...]:
+        return self._sensed(self._silicon.other_rails_w(Clocks.of([configuration]), **work))
 
     def _sensed(self, rails: dict[str, Array]) -> tuple[float, ...]:
         sensed = self._silicon.sensed(rails)
