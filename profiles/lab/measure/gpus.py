@@ -114,14 +114,9 @@ def measure_gpu(
         found = _measured(campaign, models, gpu.process, ticks, clocks, patience, folder, progress, notebook)
     about = {"meter": "PyTorch and NVML", "jetdvfs": __version__, **found.environment, "clocks_locked": gpu.locking}
     seen: dict[str, Any] = {"clocks_seen_mhz": sorted(clocks.seen_mhz), "clock_reasons": dict(clocks.reasons)}
-    die_c = notebook.die_c()
     timed, powered = (set(found.tables[name].what.tolist()) for name in ("kernel_ms", "kernel_mw"))
     seen["without_power"] = [kernel_name(found.invocations[what]) for what in sorted(timed - powered)]
-    return replace(
-        found,
-        environment={**about, **gpu.nvml.described(), **notebook.told(), **seen},
-        temperature_c=found.temperature_c if die_c is None else die_c,
-    )
+    return replace(found, environment={**about, **gpu.nvml.described(), **notebook.told(), **seen})
 
 
 def off_graphs(record: Measurements) -> list[float]:
@@ -149,9 +144,7 @@ def measure_board(
     """Run a campaign on a board's GPU; rejected samples are recorded. Raises MeasurementError."""
     notebook = notebook or CampaignNotes()
     found = _measured(campaign, models, process, counters, clocks, patience, folder, progress, notebook, SWITCH_S)
-    about = {"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()}
-    die_c = notebook.die_c()
-    return replace(found, environment=about, temperature_c=found.temperature_c if die_c is None else die_c)
+    return replace(found, environment={"meter": "PyTorch and the board's sensors", **found.environment, **notebook.told()})
 
 
 def _measured(
@@ -174,7 +167,8 @@ def _measured(
 
     meter = GpuMeter(process, files, counters, patience, clocks, lowest, notebook)
     found = run_campaign(campaign, lambda node: meter, folder, progress, notebook, lasts_s)
+    die_c = notebook.die_c()
     about = {**process.about, "ran": meter.ran}
     if meter.event_us is not None:
         about["event_us"] = meter.event_us
-    return replace(found, environment=about)
+    return replace(found, environment=about, temperature_c=found.temperature_c if die_c is None else die_c)
