@@ -22,7 +22,7 @@ from jetdvfs.kernels.network import Network
 from jetdvfs.kernels.units import METHODS
 from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement, compare
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
-from jetdvfs.profiles.lab.measure.meters.engine import twin_meter
+from jetdvfs.profiles.lab.measure.meters.simulated import twin_meter
 from jetdvfs.profiles.lab.train.production import EVALUATION_NODES
 from jetdvfs.profiles.reference import reference_names, reference_network
 from jetdvfs.profiles.twin.silicon.silicon import check_version

@@ -35,7 +35,7 @@ from ..measure.campaign import CampaignSize
 from ..measure.fleet import files_of_boards
 from ..measure.learned import read_learned
 from ..measure.merging import merged
-from ..measure.meters.engine import twin_meter
+from ..measure.meters.simulated import twin_meter
 from ..measure.one_twin import TwinMeters, one_board_size, plan_twin
 from ..measure.steps import Progress, run_units
 from ..train.evaluation import measure_network, true_surface

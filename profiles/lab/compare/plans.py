@@ -18,7 +18,7 @@ from ....kernels.units import METHODS
 from ...adapt.network_errors import NetworkError, compare
 from ...bundle.bundle import Bundle
 from ...twin.silicon.silicon import Silicon
-from ..measure.meters.engine import board_of, listed, twin_meter
+from ..measure.meters.simulated import board_of, listed, twin_meter
 from ..train.evaluation import mean_surface, measure_network, true_surface, with_frames
 
 TARGETS_IN_WORDS = (

@@ -17,8 +17,7 @@ from ...board import load_board
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon
 from .campaign import Campaign, CampaignSize, plan_campaign
-from .meters.engine import twin_meter
-from .meters.simulated import TwinMeter
+from .meters.simulated import TwinMeter, twin_meter
 from .steps import Progress, run_campaign
 from .variation import FEW, Variations
 

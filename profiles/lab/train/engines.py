@@ -43,7 +43,7 @@ from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
-from ..measure.meters.engine import engines_of, listed, twin_meter
+from ..measure.meters.simulated import engines_of, listed, twin_meter
 from .error_bounds import NODES, fit_bounds
 from .evaluation import FRAMES, evaluated, measure_network, with_frames
 from .host_fit import clocks_mhz, fit_issue_time

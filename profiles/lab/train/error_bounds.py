@@ -31,7 +31,7 @@ from ...bundle.writing import write_manifest
 from ...errors import MeasurementError
 from ...reference import reference_names, reference_network
 from ...twin.silicon.silicon import check_version
-from ..measure.meters.engine import twin_meter
+from ..measure.meters.simulated import twin_meter
 from .common_error import squared_parts
 from .evaluation import FRAMES, evaluated, measure_network, with_frames
 from .listed_networks import calibrating_networks, left_out_networks

@@ -22,7 +22,7 @@ from ...reference import reference_names, reference_network
 from ...twin.silicon.chip import AMBIENT_DIE_C
 from ...twin.silicon.silicon import Silicon, check_version
 from ..measure.campaign import Campaign, CampaignSize, plan_campaign
-from ..measure.meters.engine import listed, twin_meter
+from ..measure.meters.simulated import listed, twin_meter
 from ..measure.one_twin import WARMER_C
 from ..measure.variation import MANY, Variations
 from .assembly import Uncertainty, make_folds

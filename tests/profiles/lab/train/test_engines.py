@@ -22,7 +22,7 @@ from jetdvfs.profiles.adapt.network_errors import NetworkMeasurement
 from jetdvfs.profiles.bundle.bundle import Bundle, load_bundle
 from jetdvfs.profiles.bundle.manifest import Manifest
 from jetdvfs.profiles.errors import MeasurementError
-from jetdvfs.profiles.lab.measure.meters.engine import engines_of
+from jetdvfs.profiles.lab.measure.meters.simulated import engines_of
 from jetdvfs.profiles.lab.train import engines
 from jetdvfs.profiles.lab.train.engines import add_engines, evaluation_of, fit_rates, fit_start
 from jetdvfs.profiles.lab.train.listed_networks import left_out_networks

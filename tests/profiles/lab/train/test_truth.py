@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jetdvfs.profiles.board import load_board
-from jetdvfs.profiles.lab.measure.meters.engine import twin_meter
+from jetdvfs.profiles.lab.measure.meters.simulated import twin_meter
 from jetdvfs.profiles.lab.train.evaluation import mean_surface, measure_network, true_surface
 from jetdvfs.profiles.reference import reference_network
 from jetdvfs.profiles.twin.silicon.silicon import Silicon
