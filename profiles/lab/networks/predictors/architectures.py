@@ -14,8 +14,7 @@ from .....kernels.graph import PerformanceGraph
 from . import layers
 from .batches import FeatureBatch
 from .encodings import DNNPERF, DNNPERF_COSTS, ENCODINGS, PERFSEER, PERFSEER_GROUPS
-from .layers import Initial, Weights, add_layer, add_linear, linear
-from .operations import Operations, Segments
+from .layers import Initial, Operations, Segments, Weights, add_layer, add_linear, linear
 
 _FARTHEST = 6.0  # deviations
 HEAD = "head."

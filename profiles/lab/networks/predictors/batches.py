@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from .encodings import EncodedGraph, GraphEncoding
-from .layers import Edges
-from .operations import Segments
+from .layers import Edges, Segments
 
 Matrix = NDArray[np.float64]
 

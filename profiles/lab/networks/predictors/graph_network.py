@@ -17,8 +17,7 @@ from .architectures import Anee, Architecture, LaunchSum, Pmgns, SeerNet
 from .batches import FeatureBatch, Scalings, make_batch
 from .encodings import ENCODINGS, EncodedGraph
 from .estimator import ProgressCallback, Targets, silent
-from .layers import Initial
-from .operations import Operations
+from .layers import Initial, Operations
 from .training import NetworkTrainingOptions, train
 
 _ROWS = 1 << 15  # of nodes at a time, so that data between layers takes tens of megabytes

@@ -14,8 +14,7 @@ from ....errors import RecordError
 from .architectures import HEAD, Architecture
 from .batches import FeatureBatch
 from .estimator import ProgressCallback, silent
-from .layers import Initial
-from .operations import Operations
+from .layers import Initial, Operations
 
 Batches = Callable[[NDArray[np.int64]], FeatureBatch]
 """Makes the batch of samples with these numbers."""

@@ -11,8 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from jetdvfs.profiles.lab.networks.predictors import layers
-from jetdvfs.profiles.lab.networks.predictors.layers import Edges, add_layer
-from jetdvfs.profiles.lab.networks.predictors.operations import Operations, Segments
+from jetdvfs.profiles.lab.networks.predictors.layers import Edges, Operations, Segments, add_layer
 from jetdvfs.profiles.lab.networks.predictors.training import project
 
 torch = pytest.importorskip("torch", reason="runs the layers")

@@ -20,8 +20,8 @@ from jetdvfs.profiles.lab.networks.predictors.encodings import DIPPM, ENCODINGS,
 from jetdvfs.profiles.lab.networks.predictors.estimator import Estimator
 from jetdvfs.profiles.lab.networks.predictors.graph_network import GraphNetwork, launches
 from jetdvfs.profiles.lab.networks.predictors.kernel_level import Roofline
+from jetdvfs.profiles.lab.networks.predictors.layers import Operations
 from jetdvfs.profiles.lab.networks.predictors.loading import PREDICTORS
-from jetdvfs.profiles.lab.networks.predictors.operations import Operations
 from jetdvfs.profiles.lab.networks.predictors.rates import RateEstimator
 from jetdvfs.profiles.lab.networks.predictors.training import NetworkTrainingOptions
 from jetdvfs.profiles.lab.networks.predictors.trees import FeatureAddition, GlobalTrees
