@@ -119,10 +119,7 @@ class HostModel(Struct, frozen=True):
     def handed_us(
         self, start: str, kernels: Sequence[Call], cpu_mhz: NDArray[np.float32], emc_mhz: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Further time of such a start up to each kernel and, in the last row, of all, ``(kernels + 1, n_cpu, n_emc)``.
-
-        In microseconds; 0 if unmeasured.
-        """
+        """Its further time until each kernel, then all, are handed over, in us, ``(kernels + 1, n_cpu, n_emc)``."""
         names = [f"{handing(start)}.{issue_key(kernel)[0]}" for kernel in kernels]
         known = {name: self._handing(name, start) for name in set(names)}
         return _over_clocks(np.array([*(known[name] for name in names), NO_TIME]).cumsum(axis=0), cpu_mhz, emc_mhz)

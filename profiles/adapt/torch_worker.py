@@ -126,7 +126,7 @@ class Worker:
         return functools.partial(self.torch.nn.functional.relu, self._random((1,)))
 
     def _ran(self, run: Run) -> list[str]:
-        """Each kernel, copy and fill that the profiler saw on a GPU; else PyTorch's operators, nested ones included."""
+        """Kernels, copies and fills on a GPU; else PyTorch's operators, nested ones included."""
         key, cuda, activity = self._last[0] if self._last else "", self.device == "cuda", self.torch.profiler.ProfilerActivity
         if key not in self._seen:
             with self.torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if cuda else [])]) as profiler:

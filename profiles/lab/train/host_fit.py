@@ -55,7 +55,7 @@ _TIMINGS, _TIMING_ROUNDS = 10_000, 20
 
 
 def mean_events(measurements: Measurements, without: Collection[Any] = ()) -> dict[str, float]:
-    """Mean number of GPU events of a kernel, by :func:`~jetdvfs.kernels.cost.host.issue_key`, without some kernels."""
+    """Mean number of GPU events of a kernel by :func:`~jetdvfs.kernels.cost.host.issue_key`."""
     rows, found = measurements.tables["kernel_events"], dict[str, list[float]]()
     for what, value in zip(rows.what.tolist(), rows.value.tolist(), strict=True):
         if (kernel := measurements.invocations[what]).signature not in without:

@@ -72,8 +72,8 @@ def fit_inside(
     """Factors by networks' latency and energy, in least squares of relative errors; 1 without networks, or power.
 
     Graphs have no host in their GPU time and energy, and alone determine the factors of kernels. With ``own_memory`` of the
-    GPU, host and kernels do not wait for each other's traffic. ``events`` are those of a kernel on the GPU, by
-    :func:`~jetdvfs.kernels.cost.host.issue_key`, each of which a graph's start hands over; a kernel of no such name has one.
+    GPU, host and kernels do not wait for each other's traffic. ``events`` are the GPU events of a kernel by
+    :func:`~jetdvfs.kernels.cost.host.issue_key` (default 1).
     """
     from scipy.optimize import nnls
 

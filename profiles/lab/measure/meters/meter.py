@@ -89,10 +89,10 @@ class NetworkGraphs(NamedTuple):
 
 @runtime_checkable
 class EventMeter(Protocol):
-    """Meter that counts the GPU events of the kernels that it timed."""
+    """Meter that counts the GPU events of timed kernels."""
 
     def kernel_events(self, invocations: Sequence[KernelInvocation]) -> NDArray[np.float64]:
-        """Number of kernels, copies and fills that each launches; NaN if unknown."""
+        """Number of each one's kernels, copies and fills; NaN if unknown."""
         ...
 
 
