@@ -27,7 +27,6 @@ from ...adapt.measurements import MeasurementRows, Measurements
 from ...device import MeasuredDevice
 from ...errors import MeasurementError
 from .host_fit import clocks_mhz, fit_floor, fit_gap_us, fit_timing_us
-from .on_cluster import boosted
 
 
 def compacted(model: Any, axes: int = len(FREQUENCIES)) -> bytes:
@@ -63,6 +62,7 @@ _TILE = 128
 _LEAST_OF_TIMED = 0.25  # least share of a time after subtraction of timing cost
 _LEAF_STEP, _AT_RATE, _OF_RATE = 1 / 1024, 0.1, 0.1  # leaves go with the rate; of slow learners there are many
 _FEW_POWERS = 20  # of a kind: those of all kinds are then learned together, by work
+_LEAST_ROWS = 1_000  # in a part on a cluster: below, the workers wait for each other more than they work
 FEW_KERNELS = 5_000
 """Up to this count, leaves may be small and networks' kernels weigh more."""
 _FAMILIAR = 1 / 3  # of the weight: with half of it, kernels of other networks were predicted worse, most of all convolutions
@@ -359,7 +359,7 @@ def _boost(
     if options.cluster is None:
         booster = _boosted_here(parameters, table, rounds, validation, options)
     else:
-        booster = boosted(options.cluster, parameters, table, rounds, validation, options.patience)
+        booster = boosted_on_cluster(options.cluster, parameters, table, rounds, validation, options.patience)
     return (booster, rounds, 0.0) if validation is None else (booster, booster.best_iteration + 1, float(booster.best_score))
 
 
@@ -371,6 +371,31 @@ def _boosted_here(parameters: dict[str, Any], table: Table, rounds: int, held: T
 
     stopping = {} if held is None else {"evals": [(matrix(held), "held")], "early_stopping_rounds": options.patience}
     return xgboost.train(parameters, matrix(table), rounds, verbose_eval=False, **stopping)
+
+
+def boosted_on_cluster(
+    client: Any,
+    parameters: Mapping[str, Any],
+    training: Table,
+    rounds: int,
+    held: Table | None = None,
+    patience: int = 0,
+) -> Any:
+    """Booster trained on a Dask cluster, each worker with part of the rows."""
+    import dask.array
+    from xgboost import dask as on_dask
+
+    parts = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+
+    def spread(rows: Table) -> Any:
+        chunk = max(-(-len(rows.label) // parts), _LEAST_ROWS)
+        features = dask.array.from_array(rows.features, chunks=(chunk, -1))
+        label, weight = (dask.array.from_array(one, chunks=chunk) for one in (rows.label, rows.weight))
+        return on_dask.DaskDMatrix(client, features, label, weight=weight)
+
+    stopping = {} if held is None else {"evals": [(spread(held), "held")], "early_stopping_rounds": patience}
+    found = on_dask.train(client, dict(parameters), spread(training), rounds, verbose_eval=False, **stopping)
+    return found["booster"]
 
 
 def boosting_parameters(recipe: Recipe, threads: int, seed: int) -> dict[str, Any]:

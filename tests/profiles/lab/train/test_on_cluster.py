@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from jetdvfs.profiles.lab.train.kernel_models import Recipe, Table, boosting_parameters
-from jetdvfs.profiles.lab.train.on_cluster import boosted
+from jetdvfs.profiles.lab.train.kernel_models import Recipe, Table, boosted_on_cluster, boosting_parameters
 
 xgboost = pytest.importorskip("xgboost", reason="training needs xgboost")
 distributed = pytest.importorskip("distributed", reason="a cluster needs dask and distributed")
@@ -42,12 +41,12 @@ def drawn(count: int, seed: int) -> Table:
 def test_a_cluster_grows_trees_that_predict_as_well_as_those_grown_here(client: Any) -> None:
     rows, other = drawn(5_000, 0), drawn(1_000, 1)
     here = xgboost.train(PARAMETERS, xgboost.DMatrix(rows.features, rows.label, weight=rows.weight), ROUNDS)
-    there = boosted(client, PARAMETERS, rows, ROUNDS)
+    there = boosted_on_cluster(client, PARAMETERS, rows, ROUNDS)
     off = [float(np.abs(one.predict(xgboost.DMatrix(other.features)) - other.label).mean()) for one in (here, there)]
     assert off[1] < 1.1 * off[0] < 0.1 and there.num_boosted_rounds() == ROUNDS
 
 
 def test_a_cluster_stops_where_the_rows_held_out_gain_no_more(client: Any) -> None:
     noise = rows_of(drawn(3_000, 2).features, np.random.default_rng(3).normal(size=3_000), np.ones(3_000))
-    stopped = boosted(client, PARAMETERS, noise, 200, drawn(1_000, 4), patience=3)
+    stopped = boosted_on_cluster(client, PARAMETERS, noise, 200, drawn(1_000, 4), patience=3)
     assert stopped.best_iteration < 150 and stopped.num_boosted_rounds() < 200
