@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field, to_builtins
@@ -38,44 +38,6 @@ _MOST_EVENTS = 1e4  # of one invocation
 _DIFFERENCES = ("kernel_mw", "fixed_kernel_mw", "host_active_mw", "gap_us", "timing_us")  # noise takes them below zero
 KERNEL_TABLES = ("kernel_ms", "kernel_mw", "gap_us", "timing_us", "fixed_kernel_ms", "fixed_kernel_mw", "kernel_events")
 NETWORK_TABLES = ("network_ms", "network_mw", "fixed_network_ms", "fixed_network_mw", "graph_ms", "graph_gpu_ms", "graph_mw")
-
-
-class Figures(Protocol):
-    """Columns of a table: :class:`~jetdvfs.profiles.adapt.measurements.MeasurementRows`."""
-
-    @property
-    def what(self) -> NDArray[np.int64]: ...
-
-    @property
-    def node(self) -> NDArray[np.int64]: ...
-
-    @property
-    def configuration(self) -> NDArray[np.int64]: ...
-
-    @property
-    def value(self) -> NDArray[np.float64]: ...
-
-
-class CampaignContext(Protocol):
-    """Context of a check: :class:`~jetdvfs.profiles.adapt.measurements.Measurements`."""
-
-    @property
-    def described(self) -> MeasuredDevice: ...
-
-    @property
-    def invocations(self) -> Sequence[KernelInvocation]: ...
-
-    @property
-    def calls(self) -> Sequence[Call]: ...
-
-    @property
-    def networks(self) -> Sequence[Network]: ...
-
-    @property
-    def temperatures_c(self) -> Sequence[float]: ...
-
-    @property
-    def tables(self) -> Mapping[str, Figures]: ...
 
 
 def most_mw(device: MeasuredDevice) -> float:
@@ -107,7 +69,7 @@ def least_ms(
     return bound_at_ms(kernels, mhz[None, :, 1], mhz[None, :, 2], device.chip, _LAUNCH)
 
 
-def check_record(record: CampaignContext) -> None:
+def check_record(record: Measurements) -> None:
     """Check every value of a record. Raises MeasurementError for impossible values, BoardDescriptionError without the board."""
     device = record.described
     wrong = [one for name, rows in record.tables.items() for one in _wrong(record, device, name, rows)]
@@ -116,7 +78,7 @@ def check_record(record: CampaignContext) -> None:
         raise MeasurementError(f"{wrong[0]}{more}; nothing was taken from it")
 
 
-def _wrong(record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures) -> Iterator[str]:
+def _wrong(record: Measurements, device: MeasuredDevice, name: str, rows: MeasurementRows) -> Iterator[str]:
     things = _things(record, name)
     if not _well_formed(rows, things, device.grid.size):
         within = f"{things} things and {device.grid.size} configurations"
@@ -130,7 +92,7 @@ def _wrong(record: CampaignContext, device: MeasuredDevice, name: str, rows: Fig
             yield f"{name}{of} at {clocks}: {rows.value[place]:.6g} {unit}, expected {expected}"
 
 
-def _well_formed(rows: Figures, things: int, size: int) -> bool:
+def _well_formed(rows: MeasurementRows, things: int, size: int) -> bool:
     columns = (rows.what, rows.node, rows.configuration, rows.value)
     if {column.shape for column in columns} != {(rows.value.size,)} or any(column.dtype.kind != "i" for column in columns[:3]):
         return False
@@ -139,7 +101,7 @@ def _well_formed(rows: Figures, things: int, size: int) -> bool:
 
 
 def _verdicts(
-    record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures
+    record: Measurements, device: MeasuredDevice, name: str, rows: MeasurementRows
 ) -> Iterator[tuple[NDArray[np.bool_], str]]:
     """Disjoint masks (rows,) of impossible values, each with the valid range."""
     value = rows.value
@@ -164,7 +126,7 @@ def _verdicts(
         yield far, f"within {ABSURD:,.0f} times the middle one{of_bound}"
 
 
-def _reference(record: CampaignContext, device: MeasuredDevice, name: str, rows: Figures) -> NDArray[np.float64] | None:
+def _reference(record: Measurements, device: MeasuredDevice, name: str, rows: MeasurementRows) -> NDArray[np.float64] | None:
     if name in _DIFFERENCES:
         return None
     if not _timed(name):
@@ -185,7 +147,7 @@ def _timed(name: str) -> bool:
     return name.endswith("_ms")
 
 
-def _things(record: CampaignContext, name: str) -> int:
+def _things(record: Measurements, name: str) -> int:
     if name in KERNEL_TABLES:
         return len(record.invocations)
     if name in NETWORK_TABLES:
@@ -193,7 +155,7 @@ def _things(record: CampaignContext, name: str) -> int:
     return {"host_us": len(record.calls), "warm_idle_mw": len(record.temperatures_c)}.get(name, 1)
 
 
-def _called(record: CampaignContext, name: str, what: int) -> str:
+def _called(record: Measurements, name: str, what: int) -> str:
     if name in NETWORK_TABLES:
         return f" of network {record.networks[what].name:.80}"
     if name == "warm_idle_mw":
