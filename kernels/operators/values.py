@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from ..errors import ShapeError
 from ..network import ABSORBED, BROKEN, Shape, numel, tensor_bytes
+from ..values import PartlyCompared
 
 _DEEPEST = 8
 
@@ -53,7 +54,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
-class Storage:
+class Storage(Struct, eq=False):
     """Memory of a tensor and all its views.
 
     Attributes:
@@ -64,15 +65,12 @@ class Storage:
         element_bytes: bytes stored per element, including its share of the scales; 0 for the type's own.
     """
 
-    __slots__ = ("element_bytes", "outside", "overwritten", "packed", "read", "writer")
-
-    def __init__(self, outside: bool = False) -> None:
-        self.writer = -1
-        self.outside = outside
-        self.overwritten = False
-        self.read = False
-        self.packed = ""
-        self.element_bytes = 0.0
+    outside: bool = False
+    writer: int = -1
+    overwritten: bool = False
+    read: bool = False
+    packed: str = ""
+    element_bytes: float = 0.0
 
 
 class Tensor:
@@ -265,34 +263,17 @@ class NamedInputs(dict[Any, Any]):
         return True
 
 
-class EnumValue:
-    __slots__ = ("type_name", "value")
-
-    def __init__(self, type_name: str, value: bool | int | float | str) -> None:
-        self.type_name = type_name
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EnumValue) and (other.type_name, other.value) == (self.type_name, self.value)
-
-    def __hash__(self) -> int:
-        return hash((self.type_name, self.value))
+class EnumValue(Struct, frozen=True):
+    type_name: str
+    value: bool | int | float | str
 
 
-class TensorDevice:
+class TensorDevice(PartlyCompared, frozen=True):
     """Device; all tensors are assumed on the accelerator."""
 
-    __slots__ = ("index", "type")
-
-    def __init__(self, kind: str, index: int | None = None) -> None:
-        self.type = kind
-        self.index = index
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorDevice) and other.type == self.type
-
-    def __hash__(self) -> int:
-        return hash(self.type)
+    _ignored = frozenset({"index"})
+    type: str
+    index: int | None = None
 
 
 ACCELERATOR = TensorDevice("cuda", 0)

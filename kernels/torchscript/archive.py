@@ -141,29 +141,13 @@ def _directory(data: bytes, count: int) -> dict[str, ArchiveEntry]:
     position = 0
     for _ in range(count):
         try:
-            (
-                signature,
-                _,
-                _,
-                flags,
-                method,
-                _,
-                _,
-                crc,
-                compressed,
-                size,
-                name_length,
-                extra_length,
-                comment_length,
-                _,
-                _,
-                _,
-                offset,
-            ) = _CENTRAL.unpack_from(data, position)
+            head = _CENTRAL.unpack_from(data, position)
         except struct.error as error:
             raise ModelError("archive is damaged: its directory ends early") from error
-        if signature != b"PK\x01\x02":
+        if head[0] != b"PK\x01\x02":
             raise ModelError("archive is damaged: its directory has an entry of another kind")
+        flags, method, crc, compressed, size = (head[place] for place in (3, 4, 7, 8, 9))
+        name_length, extra_length, comment_length, offset = *head[10:13], head[16]
         position += _CENTRAL.size
         name = data[position : position + name_length].decode("utf-8", "replace")
         if _IN_ZIP64 in (size, compressed, offset):

@@ -63,11 +63,8 @@ def arguments(method: str, signature: ast.arguments, inputs: Sequence[tuple[str,
     return made
 
 
-class _NoValue:
-    """No value could be made."""
-
-
-_NOTHING = _NoValue()
+_NOTHING = object()
+"""No value could be made."""
 #: Types of plain values, by their names in TorchScript.
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),

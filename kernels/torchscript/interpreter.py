@@ -11,6 +11,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import BudgetExceeded, ModelError, ShapeError, UnsupportedOperator
 from ..operators import rule_of
 from ..operators.recorder import Recorder
@@ -21,12 +23,9 @@ from .source import NEWEST, ClassSource, FunctionSource, SourceTree, parse_sourc
 from .statements import Function, Translator
 
 
-class Reference:
-    __slots__ = ("name", "target")
-
-    def __init__(self, name: str, target: ClassSource | FunctionSource) -> None:
-        self.name = name
-        self.target = target
+class Reference(Struct, frozen=True, eq=False):
+    name: str
+    target: ClassSource | FunctionSource
 
 
 class Interpreter:

@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
 from ..budget import Account
 from ..errors import BudgetExceeded, ModelError
 from ..operators.values import Tensor
@@ -81,28 +83,24 @@ _PIECE = 1 << 13
 _LONG_NUMBER = re.compile(r"\d{400}")
 
 
-class FunctionSource:
-    __slots__ = ("_start", "_whole", "file", "name", "text")
+class FunctionSource(Struct, frozen=True, eq=False):
+    """Text of a function, and its place: the whole text of its file, and its start there."""
 
-    def __init__(self, name: str, text: str, file: str, whole: str, start: int) -> None:
-        self.name = name
-        self.text = text
-        self.file = file
-        self._whole = whole
-        self._start = start
+    name: str
+    text: str
+    file: str
+    whole: str
+    start: int
 
     def location(self, line: int) -> str:
-        return f"{self.file}:{self._whole.count(chr(10), 0, self._start) + max(line, 1)}"
+        return f"{self.file}:{self.whole.count(chr(10), 0, self.start) + max(line, 1)}"
 
 
-class ClassSource:
-    __slots__ = ("base", "fields", "methods", "name")
-
-    def __init__(self, name: str, base: str, fields: dict[str, str | None]) -> None:
-        self.name = name
-        self.base = base
-        self.fields = fields
-        self.methods: dict[str, FunctionSource] = {}
+class ClassSource(Struct, frozen=True, eq=False):
+    name: str
+    base: str
+    fields: dict[str, str | None]
+    methods: dict[str, FunctionSource] = field(default_factory=dict)
 
 
 class FunctionSyntax(NamedTuple):

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
 from ..network import DTYPE_BYTES
@@ -38,27 +40,17 @@ STORAGES = {
 _LISTS = ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")
 
 
-class _Mark:
-    """Start of a group of items on the stack."""
+class _Name(Struct, frozen=True):
+    name: str
 
 
-class _Name:
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+class _Storage(Struct, frozen=True):
+    dtype: str
+    key: str
 
 
-class _Storage:
-    __slots__ = ("dtype", "key", "length")
-
-    def __init__(self, dtype: str, key: str, length: int) -> None:
-        self.dtype = dtype
-        self.key = key
-        self.length = length
-
-
-_MARK = _Mark()
+_MARK = object()
+"""Start of a group of items on the stack."""
 #: How many opcodes pass between two looks at the clock.
 _STRIDE = 4096
 Loader = Callable[[str, str, int, int], list[bool | int | float]]
@@ -184,11 +176,11 @@ class _Unpickler:
 
     def persistent(self) -> None:
         identity = self.stack.pop()
-        kind, storage, key, _, length = identity
+        kind, storage, key, _, _ = identity
         if kind != "storage" or not isinstance(storage, _Name) or not isinstance(key, str):
             raise ModelError(f"{self.where}: pickle refers to something outside itself that is not a tensor storage")
         dtype = STORAGES[storage.name.removeprefix("torch.")]
-        self.stack.append(_Storage(dtype, key, int(length)))
+        self.stack.append(_Storage(dtype, key))
 
     def tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, *_: Any) -> Tensor:
         if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):

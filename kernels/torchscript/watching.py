@@ -7,6 +7,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import Struct, field
+
 from ..operators.recorder import Recorder
 from ..operators.tracking import UNREPEATABLE, PassState
 from ..operators.values import Storage, Tensor, tensors_in
@@ -205,19 +207,16 @@ def rename(frame: Frame, variables: Iterable[str]) -> None:
             frame[name] = value.renamed()
 
 
-class NameUses:
+class NameUses(Struct):
     """Names in a piece of code: those it reads, those it sets, and those it reads in parts that the JIT keeps anyway.
 
     Such parts are errors, and a branch with loops. A name used only for its number of dimensions is not read.
     """
 
-    __slots__ = ("kept", "loaded", "loops", "stored")
-
-    def __init__(self) -> None:
-        self.loaded: set[str] = set()
-        self.stored: set[str] = set()
-        self.kept: set[str] = set()
-        self.loops = False
+    loaded: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    loops: bool = False
 
     def add(self, other: NameUses) -> None:
         self.loaded |= other.loaded
