@@ -20,10 +20,10 @@ from .operators.host.prim import AUTOCAST
 from .operators.layout import show
 from .operators.recorder import DataDependent, Recorder, matched
 from .operators.registry import apply_rule
-from .operators.values import ACCELERATOR, SCALAR_CODES, Number, Tensor
+from .operators.values import ACCELERATOR, READABLE, SCALAR_CODES, Number, Tensor
 from .torchscript.archive import Archive
 from .torchscript.closures import truth
-from .torchscript.unpickle import READABLE, decode
+from .torchscript.unpickle import decode
 
 _ASSERTIONS = frozenset(
     f"torch.ops.aten.{name}.default" for name in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")

@@ -13,7 +13,7 @@ from ..budget import Account
 from ..declared_inputs import DeclaredInput
 from ..errors import BudgetExceeded, ModelError
 from ..operators.host.arrays import FEW
-from ..operators.values import Number
+from ..operators.values import READABLE, Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
 
 #: ``TensorProto.DataType``; strings are not followed.
@@ -44,19 +44,7 @@ TYPES: Mapping[int, str] = {
     25: "uint2",
     26: "int2",
 }
-#: Element types whose numbers are read, as ``struct`` has them.
-FORMATS = {
-    "float32": "f",
-    "uint8": "B",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "bool": "?",
-    "float16": "e",
-    "bfloat16": "H",
-    "float64": "d",
-}
+FORMATS = READABLE | {"bfloat16": "H"}
 
 
 class TensorHeader(Struct, frozen=True):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ModelError
@@ -10,7 +11,7 @@ from .elementwise import as_floating, binary, checked, is_host, launch_pointwise
 from .host.arithmetic import BINARY, COMPARISONS, FLOATING, UNARY
 from .layout import dim_of
 from .recorder import DataDependent, Recorder
-from .registry import operator
+from .registry import answered, operator
 from .values import Number, Tensor
 
 
@@ -20,16 +21,6 @@ def add(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
         recorder.account.items(len(self) + len(other))
         return self + other
     return binary(recorder, "add", self, other, BINARY["add"])
-
-
-@operator("sub", "sub_", "subtract")
-def sub(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
-    return binary(recorder, "sub", self, other, BINARY["sub"])
-
-
-@operator("rsub")
-def rsub(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
-    return binary(recorder, "rsub", self, other, BINARY["rsub"])
 
 
 @operator("mul", "mul_", "multiply")
@@ -50,9 +41,9 @@ def div(recorder: Recorder, self: Any, other: Any, rounding_mode: str | None = N
     return binary(recorder, "div", self, other, lambda a, b: BINARY["div"](a, b, rounding_mode), dtype)
 
 
-@operator("floor_divide", "floor_divide_", "floordiv")
-def floor_divide(recorder: Recorder, self: Any, other: Any) -> Any:
-    return binary(recorder, "floor_divide", self, other, BINARY["floor_divide"])
+@operator("pow", "pow_")
+def pow_(recorder: Recorder, self: Any, exponent: Any) -> Any:
+    return binary(recorder, "pow", self, exponent, BINARY["pow"])
 
 
 @operator("remainder", "remainder_")
@@ -62,17 +53,17 @@ def remainder(recorder: Recorder, self: Any, other: Any) -> Any:
     return binary(recorder, "remainder", self, other, BINARY["remainder"])
 
 
-@operator("pow", "pow_")
-def pow_(recorder: Recorder, self: Any, exponent: Any) -> Any:
-    return binary(recorder, "pow", self, exponent, BINARY["pow"])
-
-
-def _named(name: str, *spellings: str) -> None:
+def _named(name: str, *spellings: str) -> Callable[..., Any]:
     @operator(name, *spellings)
-    def rule(recorder: Recorder, self: Any, other: Any) -> Any:
+    def rule(recorder: Recorder, self: Any, other: Any, alpha: Number = 1) -> Any:
         return binary(recorder, name, self, other, BINARY[name])
 
+    return rule
 
+
+sub = _named("sub", "sub_", "subtract")
+_named("rsub")
+_named("floor_divide", "floor_divide_", "floordiv")
 _named("maximum")
 _named("minimum")
 _named("atan2", "arctan2")
@@ -137,9 +128,7 @@ def square(recorder: Recorder, self: Tensor) -> Tensor:
     return unary(recorder, "pow_scalar", self)
 
 
-@operator("positive")
-def positive(recorder: Recorder, self: Any) -> Any:
-    return self
+answered(lambda self: self, "positive")
 
 
 @operator("logical_not")

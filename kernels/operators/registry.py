@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..errors import ShapeError, UnsupportedOperator
 from .recorder import DataDependent, Recorder
-from .values import ScriptObject, Tensor, TensorDevice
+from .values import ScriptObject, Tensor
 
 Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)
@@ -45,7 +45,6 @@ _CHECKS: dict[str, Check] = {
     "str | None": lambda value: value is None or isinstance(value, str),
     "Tensor": lambda value: isinstance(value, Tensor),
     "Tensor | None": lambda value: value is None or isinstance(value, Tensor),
-    "Device": lambda value: isinstance(value, TensorDevice),
     "list[Any]": lambda value: isinstance(value, list),
     "dict[Any, Any]": lambda value: isinstance(value, dict),
     "Sequence[Any]": lambda value: isinstance(value, (list, tuple)),
@@ -68,6 +67,14 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
         return rule
 
     return register
+
+
+def answered(compute: Rule, *names: str) -> None:
+    """Register operators whose result is a function of their arguments, without a launch."""
+
+    @operator(*names)
+    def rule(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        return compute(*args, **kwargs)
 
 
 def _is_in_place(name: str) -> bool:

@@ -36,6 +36,9 @@ SCALAR_TYPES: dict[int, str] = {
     14: "qint32",
     15: "bfloat16",
 }
+#: Element types whose numbers are read, as ``struct`` has them.
+READABLE = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
+READABLE |= {"float32": "f", "float64": "d", "float16": "e"}
 QUANTIZED = frozenset({"qint8", "quint8", "qint32"})
 SCALAR_CODES: dict[str, int] = {name: code for code, name in SCALAR_TYPES.items()}
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
 from ..network import DTYPE_BYTES
-from ..operators.values import EnumValue, ScriptObject, Tensor, TensorDevice
+from ..operators.values import READABLE, EnumValue, ScriptObject, Tensor, TensorDevice
 
 #: Storage classes a tensor may refer to, and the element types they hold.
 STORAGES = {
@@ -287,11 +287,6 @@ def _sizes(values: Sequence[Any], budget: Budget, *, strides: bool = False) -> t
     if product > budget.elements:
         raise BudgetExceeded(f"a tensor of the model has {product} elements; at most {budget.elements} are read")
     return tuple(values)
-
-
-#: The element types whose numbers are read, and how Python calls them.
-READABLE = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
-READABLE |= {"float32": "f", "float64": "d", "float16": "e"}
 
 
 def decode(data: bytes, dtype: str, big_endian: bool) -> list[bool | int | float]:

@@ -7,50 +7,32 @@ from typing import Any
 
 from ...errors import ShapeError
 from ..recorder import DataDependent, Recorder
-from ..registry import operator
+from ..registry import answered, operator
 from ..values import ACCELERATOR, SCALAR_CODES, Number, Tensor, TensorDevice
 from .arrays import array
+
+_NEVER = ("requires_grad", "is_quantized", "is_sparse", "is_mkldnn", "is_nested", "is_meta")
+
+answered(lambda self: False, *(f"prim::{name}" for name in _NEVER))
+answered(lambda self: True, "prim::is_cuda")
+answered(lambda self: ACCELERATOR, "prim::device")
+answered(lambda self: self.type, "prim::type")
+answered(lambda self: SCALAR_CODES[self.dtype], "prim::dtype")
+answered(lambda self: 0, "prim::layout", "get_device")  # strided, on the first device
+answered(lambda self: list(self.shape), "prim::shape")
+answered(lambda future: future, "wait")  # of fork, whose task has run
+# Inference without gradients or autocasting.
+answered(lambda *_: False, "is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")
+answered(lambda *_, **__: None, "warn", "_assert", "_assert_async", "manual_seed", "set_grad_enabled")
+# Of numbers, or of one list of numbers.
+answered(min, "prim::min")
+answered(max, "prim::max")
+answered(abs, "prim::abs")
 
 
 @operator("prim::RaiseException")
 def raise_exception(recorder: Recorder, message: Any = "", kind: Any = "") -> None:
     raise ShapeError(f"the model refuses this input: {str(message)[:200]!r}")
-
-
-@operator("prim::requires_grad", "prim::is_quantized", "prim::is_sparse", "prim::is_mkldnn", "prim::is_nested", "prim::is_meta")
-def false_of_every_tensor(recorder: Recorder, self: Tensor) -> bool:
-    return False
-
-
-@operator("prim::is_cuda")
-def is_cuda(recorder: Recorder, self: Tensor) -> bool:
-    return True
-
-
-@operator("prim::device")
-def device(recorder: Recorder, self: Tensor) -> TensorDevice:
-    return ACCELERATOR
-
-
-@operator("prim::type")
-def device_type(recorder: Recorder, self: TensorDevice) -> str:
-    return self.type
-
-
-@operator("prim::dtype")
-def dtype(recorder: Recorder, self: Tensor) -> int:
-    return SCALAR_CODES[self.dtype]
-
-
-@operator("prim::layout")
-def layout(recorder: Recorder, self: Tensor) -> int:
-    """Strided, as every tensor here."""
-    return 0
-
-
-@operator("prim::shape")
-def shape(recorder: Recorder, self: Tensor) -> list[int]:
-    return list(self.shape)
 
 
 @operator("prim::NumToTensor", "scalar_tensor")
@@ -103,23 +85,6 @@ def equal(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
     return self is other
 
 
-@operator("wait")
-def wait(recorder: Recorder, future: Any) -> Any:
-    """Result of ``fork``, whose task has run."""
-    return future
-
-
-@operator("warn")
-def warn(recorder: Recorder, message: str, stacklevel: int = 2) -> None:
-    return None
-
-
-@operator("is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")
-def mode_is_off(recorder: Recorder, *_: Any) -> bool:
-    """Inference without gradients or autocasting."""
-    return False
-
-
 #: Reason for refusing an enabled ``torch.autocast``.
 AUTOCAST = "torch.autocast chooses element types as the network runs, which is not followed; convert the model with its half()"
 
@@ -128,11 +93,6 @@ AUTOCAST = "torch.autocast chooses element types as the network runs, which is n
 def autocast_dtype(recorder: Recorder, device_type: str) -> int:
     """PyTorch's default, which code reads even for a disabled autocast."""
     return SCALAR_CODES["bfloat16" if device_type == "cpu" else "float16"]
-
-
-@operator("_assert", "_assert_async", "manual_seed", "set_grad_enabled")
-def no_effect(recorder: Recorder, *_: Any) -> None:
-    return None
 
 
 @operator("prim::unchecked_unwrap_optional", "_unwrap_optional")
@@ -145,20 +105,3 @@ def unwrap(recorder: Recorder, value: Any) -> Any:
 @operator("device", "prim::Device")
 def named_device(recorder: Recorder, kind: str, index: int | None = None) -> TensorDevice:
     return TensorDevice(str(kind)[:32], index)
-
-
-@operator("get_device")
-def device_index(recorder: Recorder, self: Tensor) -> int:
-    return 0
-
-
-def _plain(name: str, compute: Any) -> None:
-    @operator(f"prim::{name}")
-    def rule(recorder: Recorder, *values: Any) -> Any:
-        """Of numbers, or of one list of numbers."""
-        return compute(*values)
-
-
-_plain("min", min)
-_plain("max", max)
-_plain("abs", abs)

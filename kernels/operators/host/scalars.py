@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,30 @@ from ...errors import ShapeError
 from ...network import DTYPE_BYTES
 from ..layout import dim_of
 from ..recorder import Recorder
-from ..registry import operator
+from ..registry import answered, operator
 from ..values import NamedInputs, Tensor
+
+answered(lambda self: self.rank, "dim", "ndimension", "prim::ndim")
+answered(lambda self: self.numel, "numel", "prim::numel", "sym_numel")
+answered(lambda self: self.is_floating, "is_floating_point")
+answered(lambda self: self.dtype.startswith("complex"), "is_complex")
+answered(lambda self, other: self.shape == other.shape, "is_same_size")
+answered(lambda self: DTYPE_BYTES[self.dtype], "element_size", "prim::itemsize")
+answered(range, "builtin::range")
+answered(lambda low, high, step: len(range(low, high, step)), "__range_length")
+answered(python.not_, "__not__", "not")
+answered(python.is_, "__is__")
+answered(python.is_not, "__isnot__")
+answered(hex, "hex")
+answered(lambda *_: None, "builtin::print", "Print")
+answered(lambda self: self.copy(), "copy")
+answered(lambda self, *arguments: self.pop(*arguments), "pop", "popitem")
+answered(lambda self: self.clear(), "clear")
+answered(list.reverse, "reverse")
+answered(lambda self: list(dict.keys(self)), "keys")
+answered(lambda self: list(dict.values(self)), "values")
+answered(lambda self: list(dict.items(self)), "items")
+answered(dict.get, "get")
 
 
 @operator("len", "builtin::len")
@@ -26,49 +49,14 @@ def size(recorder: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.shape) if dim is None else self.shape[dim_of(self.rank, dim)]
 
 
-@operator("dim", "ndimension", "prim::ndim")
-def dim(recorder: Recorder, self: Tensor) -> int:
-    return self.rank
-
-
-@operator("numel", "prim::numel", "sym_numel")
-def numel(recorder: Recorder, self: Tensor) -> int:
-    return self.numel
-
-
 @operator("stride", "sym_stride")
 def stride(recorder: Recorder, self: Tensor, dim: int | None = None) -> Any:
     return list(self.strides) if dim is None else self.strides[dim_of(self.rank, dim)]
 
 
-@operator("is_floating_point")
-def is_floating_point(recorder: Recorder, self: Tensor) -> bool:
-    return self.is_floating
-
-
-@operator("is_complex")
-def is_complex(recorder: Recorder, self: Tensor) -> bool:
-    return self.dtype.startswith("complex")
-
-
-@operator("is_same_size")
-def is_same_size(recorder: Recorder, self: Tensor, other: Tensor) -> bool:
-    return self.shape == other.shape
-
-
-@operator("element_size", "prim::itemsize")
-def element_size(recorder: Recorder, self: Tensor) -> int:
-    return DTYPE_BYTES[self.dtype]
-
-
 @operator("is_contiguous")
 def is_contiguous(recorder: Recorder, self: Tensor, memory_format: int = 0) -> bool:
     return self.is_channels_last() if memory_format == 2 else self.is_contiguous()
-
-
-@operator("builtin::range")
-def range_(recorder: Recorder, *bounds: int) -> range:
-    return range(*bounds)
 
 
 @operator("append")
@@ -89,11 +77,6 @@ def getitem(recorder: Recorder, self: Any, index: Any) -> Any:
     if isinstance(self, (list, tuple, str)) and not -len(self) <= index < len(self):
         raise ShapeError(f"item {index} of {len(self)}; an input has another number of dimensions?")
     return self[index]
-
-
-@operator("copy")
-def copy(recorder: Recorder, self: Any) -> Any:
-    return self.copy()
 
 
 @operator("_set_item")
@@ -126,21 +109,6 @@ def _hashable(key: Any) -> bool:
     return True
 
 
-@operator("__not__", "not")
-def negation(recorder: Recorder, value: Any) -> bool:
-    return not value
-
-
-@operator("__is__")
-def identical(recorder: Recorder, self: Any, other: Any) -> bool:
-    return self is other
-
-
-@operator("__isnot__")
-def distinct(recorder: Recorder, self: Any, other: Any) -> bool:
-    return self is not other
-
-
 def _shown(value: Any) -> str:
     return str(value)[:80] if isinstance(value, (str, int, float, type(None))) else f"<{type(value).__name__}>"
 
@@ -150,21 +118,6 @@ def format_(recorder: Recorder, self: str, *values: Any) -> str:
     pieces = self[:1000].split("{}")
     shown = [_shown(value) for value in values[:16]] + [""] * len(pieces)
     return "".join(piece + value for piece, value in zip(pieces, shown, strict=False))[:1000]
-
-
-@operator("keys")
-def keys(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
-    return list(self.keys())
-
-
-@operator("values")
-def values(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
-    return list(self.values())
-
-
-@operator("items")
-def items(recorder: Recorder, self: dict[Any, Any]) -> list[Any]:
-    return list(self.items())
 
 
 def plain_items(self: Any) -> list[Any]:
@@ -191,11 +144,6 @@ def update(recorder: Recorder, self: dict[Any, Any], other: dict[Any, Any]) -> N
     self.update(other)
 
 
-@operator("get")
-def get(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
-    return self.get(key, default)
-
-
 @operator("setdefault")
 def setdefault(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any = None) -> Any:
     recorder.account.items(len(self) + 1)
@@ -219,25 +167,10 @@ def remove(recorder: Recorder, self: list[Any], item: Any) -> None:
     del self[plain_items(self).index(item)]
 
 
-@operator("splitlines")
-def splitlines(recorder: Recorder, self: str) -> list[str]:
-    return self.splitlines()
-
-
-@operator("hex")
-def hexadecimal(recorder: Recorder, value: int) -> str:
-    return hex(value)
-
-
 @operator("percentFormat")
 def percent_format(recorder: Recorder, self: str, *values: Any) -> str:
     """Approximate result; only messages depend on it."""
     return (self[:1000] + "".join(_shown(value) for value in values[:16]))[:1000]
-
-
-@operator("builtin::print", "Print")
-def print_(recorder: Recorder, *_: Any) -> None:
-    return None
 
 
 @operator("insert")
@@ -246,29 +179,9 @@ def insert(recorder: Recorder, self: list[Any], place: int, item: Any) -> None:
     self.insert(place, item)
 
 
-@operator("pop", "popitem")
-def pop(recorder: Recorder, self: Any, *arguments: Any) -> Any:
-    return self.pop(*arguments)
-
-
-@operator("clear")
-def clear(recorder: Recorder, self: Any) -> None:
-    self.clear()
-
-
-@operator("reverse")
-def reverse(recorder: Recorder, self: list[Any]) -> None:
-    self.reverse()
-
-
 @operator("__delitem__", "Delete")
 def delete_item(recorder: Recorder, self: Any, key: Any) -> None:
     del self[key]
-
-
-@operator("__range_length")
-def range_length(recorder: Recorder, low: int, high: int, step: int) -> int:
-    return len(range(low, high, step))
 
 
 @operator("__derive_index")
@@ -284,7 +197,7 @@ def _of_text(name: str) -> None:
         return getattr(self, name)(*arguments)
 
 
-for _name in ("lower", "upper", "strip", "startswith", "endswith", "isdigit", "find"):
+for _name in ("lower", "upper", "strip", "startswith", "endswith", "isdigit", "find", "splitlines"):
     _of_text(_name)
 
 

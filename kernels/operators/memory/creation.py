@@ -16,7 +16,7 @@ from ..host.arrays import array
 from ..host.prim import number_of, wrapped
 from ..layout import channels_last, preserved, view_of
 from ..recorder import Recorder
-from ..registry import operator
+from ..registry import answered, operator
 from ..values import SCALAR_CODES, SCALAR_TYPES, Tensor, TensorDevice
 
 
@@ -164,9 +164,7 @@ for _name, _dtype in moving.CASTS.items():
     _named_cast(_name, _dtype)
 
 
-@operator("cuda", "cpu", "pin_memory")
-def on_another_device(recorder: Recorder, self: Tensor, *_: Any) -> Tensor:
-    return self
+answered(lambda self, *_: self, "cuda", "cpu", "pin_memory")
 
 
 @operator("copy_")

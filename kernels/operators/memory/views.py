@@ -12,7 +12,7 @@ from ...network import numel
 from ..host.prim import number_of
 from ..layout import channels_last, contiguous, dim_of, inferred, preserved, reshape, show, view_of, view_strides
 from ..recorder import Recorder
-from ..registry import operator
+from ..registry import answered, operator
 from ..values import Tensor
 
 
@@ -143,9 +143,7 @@ def expand_as(recorder: Recorder, self: Tensor, other: Tensor) -> Tensor:
     return expand(recorder, self, other.shape)
 
 
-@operator("broadcast_to")
-def broadcast_to(recorder: Recorder, self: Tensor, size: Sequence[int]) -> Tensor:
-    return expand(recorder, self, size)
+operator("broadcast_to")(expand)
 
 
 @operator("select")
@@ -254,9 +252,7 @@ def unbind(recorder: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     ]
 
 
-@operator("detach", "alias", "requires_grad_", "detach_", "data", "prim::data")
-def same_tensor(recorder: Recorder, self: Tensor, *_: Any) -> Tensor:
-    return self
+answered(lambda self, *_: self, "detach", "alias", "requires_grad_", "detach_", "data", "prim::data")
 
 
 @operator("unfold")
