@@ -165,6 +165,16 @@ def onnx_operator(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def as_aten(name: str, *spellings: str, operands: int = 1, **attributes: Any) -> Rule:
+    """Register operators that are an ATen operator of their first inputs, then of attributes with these defaults."""
+
+    @onnx_operator(*spellings)
+    def rule(call: NodeCall) -> Any:
+        return call.aten(name, *map(call.tensor, range(operands)), *(call.attribute(*item) for item in attributes.items()))
+
+    return rule
+
+
 def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
     """(start, end) padding of each dimension; ONNX lists starts, then ends."""
     half = len(pads) // 2

@@ -14,7 +14,7 @@ from ..errors import ShapeError
 from ..operators.layout import show
 from ..operators.values import Tensor
 from . import layers, quantized, shapes
-from .call import NodeCall, onnx_operator
+from .call import NodeCall, as_aten, onnx_operator
 from .layers import average_pool, global_average_pool, global_max_pool, max_pool
 from .vendor import fused_conv
 
@@ -83,21 +83,15 @@ for _name, _rule in (
     _moved(_rule, f"{_INTERNAL}::{_name}")
 
 
-def _told(rule: Callable[[NodeCall], Any], spelling: str) -> None:
+def _told(rule: Callable[[NodeCall], Any], spelling: str, last: Callable[[NodeCall], Any] | None = None) -> None:
     @onnx_operator(spelling)
     def on_channels_where_it_says(call: NodeCall) -> Any:
-        return with_channels_first(rule, call) if call.attribute("channels_last", 0) else rule(call)
+        return with_channels_first(last or rule, call) if call.attribute("channels_last", 0) else rule(call)
 
 
-@onnx_operator("com.microsoft::QLinearConv")
-def quantized_conv(call: NodeCall) -> Any:
-    if call.attribute("channels_last", 0):
-        return with_channels_first(_convolution(quantized.convolution, _QUANTIZED_WEIGHT), call)
-    return quantized.convolution(call)
-
-
+_told(quantized.convolution, "com.microsoft::QLinearConv", _convolution(quantized.convolution, _QUANTIZED_WEIGHT))
 _told(quantized.average_pool, "com.microsoft::QLinearAveragePool")
-_told(quantized.global_average_pool, "com.microsoft::QLinearGlobalAveragePool")
+_told(global_average_pool, "com.microsoft::QLinearGlobalAveragePool")
 _moved(quantized.average_pool, f"{_INTERNAL}::QLinearAveragePool")
 
 
@@ -113,9 +107,7 @@ def conv(call: NodeCall) -> Any:
     return fused_conv(NodeCall(call.recorder, call.node, [x, *call.inputs[1:]], call.version))
 
 
-@onnx_operator(f"{_DOMAIN}::ReorderInput")
-def reorder_input(call: NodeCall) -> Any:
-    return call.aten("clone", call.tensor(0))
+as_aten("clone", f"{_DOMAIN}::ReorderInput")
 
 
 @onnx_operator(f"{_DOMAIN}::ReorderOutput")

@@ -12,7 +12,7 @@ from ..operators.layers.pooling import pool
 from ..operators.layout import broadcast, contiguous, dim_of, show
 from ..operators.recorder import Recorder
 from ..operators.values import Tensor
-from .call import NodeCall, after_padding, automatic, onnx_operator, paired
+from .call import NodeCall, after_padding, as_aten, automatic, onnx_operator, paired
 
 
 @onnx_operator("Conv")
@@ -64,17 +64,18 @@ def flipped(recorder: Recorder, x: Tensor) -> Tensor:
     return recorder.tensor(x.shape[::-1], x.dtype, x.strides[::-1], parameter=x.parameter, of=x)
 
 
+def in_rows(call: NodeCall, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Operands of a ``Gemm`` as those of a linear layer."""
+    left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
+    return left, right if call.attribute("transB", 0) else flipped(call.recorder, right)
+
+
 @onnx_operator("Gemm")
 def gemm(call: NodeCall) -> Any:
-    left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
-    right = right if call.attribute("transB", 0) else flipped(call.recorder, right)
-    return call.aten("linear", left, right, bias)
+    return call.aten("linear", *in_rows(call, call.tensor(0), call.tensor(1)), call.optional(2))
 
 
-@onnx_operator("MatMul")
-def matmul(call: NodeCall) -> Any:
-    return call.aten("matmul", call.tensor(0), call.tensor(1))
+as_aten("matmul", "MatMul", operands=2)
 
 
 @onnx_operator("aten::linear")

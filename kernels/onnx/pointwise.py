@@ -11,14 +11,8 @@ from ..operators.layout import dim_of
 from ..operators.recorder import DataDependent
 from ..operators.registry import HOST_RULES
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import NodeCall, held, numbers_in, onnx_operator
+from .call import NodeCall, as_aten, held, numbers_in, onnx_operator
 from .model import TYPES
-
-
-def _one(name: str, spelling: str) -> None:
-    @onnx_operator(spelling)
-    def rule(call: NodeCall) -> Any:
-        return call.aten(name, call.tensor(0))
 
 
 def combined(call: NodeCall, name: str, reverse: str | None = None, **options: Any) -> Any:
@@ -43,10 +37,10 @@ _EXCHANGED = {"add": "add", "sub": "rsub", "mul": "mul", "eq": "eq", "lt": "gt",
 for _row in KINDS.values():
     for _spelling in _row.onnx:
         if _row.operands == 1:
-            _one(_row.name, _spelling)
+            as_aten(_row.name, _spelling)
         else:
             _two(_row.name, _spelling, _EXCHANGED.get(_row.name))
-_one("selu", "Selu")  # launches "elu"
+as_aten("selu", "Selu")  # launches "elu"
 for _name, _spelling in (
     ("isinf", "IsInf"),
     ("bitwise_not", "BitwiseNot"),
@@ -55,7 +49,8 @@ for _name, _spelling in (
     ("atanh", "Atanh"),
     ("threshold", "ThresholdedRelu"),
 ):
-    _one(_name, _spelling)
+    as_aten(_name, _spelling)
+as_aten("prelu", "PRelu", operands=2)
 _two("logical_xor", "Xor")
 _two("floor_divide", "aten::floor_divide")
 
@@ -129,11 +124,6 @@ def clip(call: NodeCall) -> Any:
     if bounds in ([0, 6], [-1, 1]) and call.tensor(0).value is None:
         return call.aten("hardtanh", call.tensor(0))
     return call.aten("clamp_min" if bounds[1] is None else "clamp", call.tensor(0), *bounds[: 1 if bounds[1] is None else 2])
-
-
-@onnx_operator("PRelu")
-def prelu(call: NodeCall) -> Any:
-    return call.aten("prelu", call.tensor(0), call.tensor(1))
 
 
 @onnx_operator("Where")

@@ -17,8 +17,10 @@ from ..errors import ShapeError, UnsupportedOperator
 from ..network import PACKED_TYPES
 from ..operators.layout import show
 from ..operators.values import Tensor
+from . import layers
+from .attention import attended
 from .call import NodeCall, onnx_operator
-from .layers import flipped
+from .layers import flipped, in_rows
 from .model import TYPES, OnnxGraph, OnnxNode, TensorHeader, outer_names
 
 FLOATS = "as floats"
@@ -213,10 +215,8 @@ def _operand(call: NodeCall, x: Tensor) -> Tensor:
 @onnx_operator("QLinearConv")
 def convolution(call: NodeCall) -> Any:
     """Inputs: image, weight and output, each with scale and zero point, then the bias."""
-    from .layers import conv
-
     given = [_operand(call, call.tensor(0)), _operand(call, call.tensor(3)), call.tensor(8) if call.given(8) else None]
-    return conv(NodeCall(call.recorder, call.node, given, call.version))
+    return layers.conv(NodeCall(call.recorder, call.node, given, call.version))
 
 
 @onnx_operator("QLinearMatMul")
@@ -226,9 +226,7 @@ def product(call: NodeCall) -> Any:
 
 @onnx_operator("com.microsoft::QGemm")
 def gemm(call: NodeCall) -> Any:
-    left, right = _operand(call, call.tensor(0)), _operand(call, call.tensor(3))
-    left = flipped(call.recorder, left) if call.attribute("transA", 0) else left
-    right = right if call.attribute("transB", 0) else flipped(call.recorder, right)
+    left, right = in_rows(call, _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
     with call.recorder.as_floats(not call.given(8)):
         return call.aten("linear", left, right, call.optional(6))
 
@@ -242,9 +240,7 @@ def to_integers(call: NodeCall) -> Any:
     with call.recorder.as_floats(True, "int32"):
         if call.node.operator == "MatMulInteger":
             return call.aten("matmul", x, weight)
-        from .layers import conv
-
-        return conv(NodeCall(call.recorder, call.node, [x, weight], call.version))
+        return layers.conv(NodeCall(call.recorder, call.node, [x, weight], call.version))
 
 
 def _pair(name: str, spelling: str) -> None:
@@ -267,15 +263,8 @@ _single("sigmoid", "com.microsoft::QLinearSigmoid")
 _single("leaky_relu", "com.microsoft::QLinearLeakyRelu")
 
 
-def global_average_pool(call: NodeCall) -> Any:
-    x = call.tensor(0)
-    return call.aten(f"adaptive_avg_pool{x.rank - 2}d", x, [1] * (x.rank - 2))
-
-
 def average_pool(call: NodeCall) -> Any:
-    from .layers import average_pool as plain
-
-    return plain(NodeCall(call.recorder, call.node, [call.tensor(0)], call.version))
+    return layers.average_pool(NodeCall(call.recorder, call.node, [call.tensor(0)], call.version))
 
 
 @onnx_operator("com.microsoft::QLinearConcat")
@@ -320,8 +309,6 @@ def quantize_and_multiply(call: NodeCall) -> Any:
 @onnx_operator("com.microsoft::QAttention")
 def quantized_attention(call: NodeCall) -> Any:
     """Inputs: rows, weight, bias, their scales, a mask, zero points, past keys and values."""
-    from .attention import attended
-
     packed = _times_integers(call, call.tensor(0), call.tensor(1), call.optional(2))
     return attended(call, packed, 8, call.optional(5))
 
@@ -329,8 +316,6 @@ def quantized_attention(call: NodeCall) -> Any:
 @onnx_operator("com.microsoft::DynamicQuantizeLSTM")
 def quantized_lstm(call: NodeCall) -> Any:
     """LSTM with transposed 8-bit weights; inputs 8 to 11 are their scales and zero points."""
-    from .layers import recurrent
-
     weights = []
     for place in (1, 2):
         x = call.tensor(place)
@@ -339,4 +324,4 @@ def quantized_lstm(call: NodeCall) -> Any:
         weights.append(call.recorder.tensor((x.shape[0], x.shape[2], x.shape[1]), x.dtype, parameter=True, of=x))
     given = [call.tensor(0), *weights, *call.inputs[3:8]]
     node = replace(call.node, operator="LSTM", domain="")
-    return recurrent(NodeCall(call.recorder, node, given, call.version))
+    return layers.recurrent(NodeCall(call.recorder, node, given, call.version))

@@ -12,7 +12,7 @@ from ..operators.layout import contiguous, dim_of, show
 from ..operators.recorder import Recorder
 from ..operators.registry import apply_rule
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import NodeCall, held, onnx_operator
+from .call import NodeCall, as_aten, held, onnx_operator
 from .model import FORMATS, TYPES, TensorHeader
 
 
@@ -177,14 +177,10 @@ def resize(call: NodeCall) -> Any:
     return call.recorder.launch(kind, [x], call.recorder.tensor(shape, x.dtype))
 
 
-@onnx_operator("DepthToSpace")
-def depth_to_space(call: NodeCall) -> Any:
-    return call.aten("pixel_shuffle", call.tensor(0), call.attribute("blocksize", 1))
-
-
-@onnx_operator("SpaceToDepth")
-def space_to_depth(call: NodeCall) -> Any:
-    return call.aten("pixel_unshuffle", call.tensor(0), call.attribute("blocksize", 1))
+depth_to_space = as_aten("pixel_shuffle", "DepthToSpace", blocksize=1)
+space_to_depth = as_aten("pixel_unshuffle", "SpaceToDepth", blocksize=1)
+grid_sample = as_aten("grid_sampler", "GridSample", operands=2)
+as_aten("multinomial", "Multinomial", sample_size=1)
 
 
 @onnx_operator("Col2Im")
@@ -293,11 +289,6 @@ def one_hot(call: NodeCall) -> Any:
     return made if axis == last else call.aten("permute", made, [*range(axis), last, *range(axis, last)])
 
 
-@onnx_operator("GridSample")
-def grid_sample(call: NodeCall) -> Any:
-    return call.aten("grid_sampler", call.tensor(0), call.tensor(1))
-
-
 @onnx_operator("RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform", "Bernoulli")
 def random(call: NodeCall) -> Any:
     like = call.tensor(0) if call.inputs else None
@@ -310,11 +301,6 @@ def random(call: NodeCall) -> Any:
 
 def _type_of(call: NodeCall, default: str, name: str = "dtype") -> str:
     return TYPES.get(call.attribute(name, 0), default)
-
-
-@onnx_operator("Multinomial")
-def multinomial(call: NodeCall) -> Any:
-    return call.aten("multinomial", call.tensor(0), call.attribute("sample_size", 1))
 
 
 @onnx_operator("HannWindow", "HammingWindow", "BlackmanWindow")

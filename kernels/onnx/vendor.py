@@ -15,7 +15,7 @@ from ..operators.layout import dim_of, show
 from ..operators.recorder import DataDependent
 from ..operators.values import Tensor
 from .call import NodeCall, onnx_operator
-from .layers import flipped
+from .layers import conv, gemm
 
 _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu", "HardSigmoid": "hardsigmoid"}
 _ACTIVATIONS |= {"Clip": "clamp", "HardSwish": "hardswish", "Swish": "silu", "Gelu": "gelu"}
@@ -167,27 +167,18 @@ def _activated(call: NodeCall, x: Tensor) -> Any:
 
 @onnx_operator("com.microsoft::FusedGemm")
 def fused_gemm(call: NodeCall) -> Any:
-    left = flipped(call.recorder, call.tensor(0)) if call.attribute("transA", 0) else call.tensor(0)
-    right = call.tensor(1) if call.attribute("transB", 0) else flipped(call.recorder, call.tensor(1))
-    return _activated(call, call.aten("linear", left, right, call.optional(2)))
+    return _activated(call, gemm(call))
 
 
 @onnx_operator("com.microsoft::FusedConv")
 def fused_conv(call: NodeCall) -> Any:
-    from .layers import conv
-
     made = conv(call)
     if call.given(3):
         made = call.aten("add", made, call.tensor(3))
     return _activated(call, made)
 
 
-@onnx_operator("com.microsoft::BiasGelu")
-def bias_gelu(call: NodeCall) -> Any:
-    return call.aten("gelu", call.aten("add", call.tensor(0), call.tensor(1)))
-
-
-@onnx_operator("com.microsoft::Gelu", "com.microsoft::FastGelu")
+@onnx_operator("com.microsoft::Gelu", "com.microsoft::FastGelu", "com.microsoft::BiasGelu")
 def gelu(call: NodeCall) -> Any:
     x = call.tensor(0)
     return call.aten("gelu", call.aten("add", x, call.tensor(1)) if call.given(1) else x)
