@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from ..surface import Surface, Terms
 from ..units import AXES
-from .fitting import Fit
 from .models import NOTHING, PowerModel
-from .observation import Observation, RateFactor
+from .observation import Observation
 
 Array = NDArray[np.float64]
 
@@ -33,7 +32,7 @@ class CorrectedPower:
 
     def __init__(self, surface: Surface, terms: Terms, busy: Array, latency_ms: Array) -> None:
         self._surface, self._latency_ms = surface, latency_ms
-        self._names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()
         if terms.unpredicted:
             self._from_clocks(terms, busy)
         else:
@@ -50,7 +49,7 @@ class CorrectedPower:
         self._parts = np.log(np.stack([np.maximum(idle_mw, 1e-3), dynamic_mw]))
         self._clock_of, self._clocks = (-1, -1), np.zeros((0, len(idle_mw)))
         self.idle, self._working = [0], np.array([False, True])
-        self._names = ("idle", "dynamic")
+        self.names = ("idle", "dynamic")
         self.sigma = np.array([terms.idle_sigma, terms.dynamic_sigma, 0.0])
 
     def _from_clocks(self, terms: Terms, busy: Array) -> None:
@@ -88,9 +87,3 @@ class CorrectedPower:
                 share = self._surface.leakage_mw.ravel()[cell] / max(self._surface.idle_mw.ravel()[cell], 1e-3)
                 parts[self.idle, row] += np.log(max(1.0 + share * float(heat.growth(one.temperature_c)), 0.1))
         return PowerModel(parts, model.clocks, model.clock_of)
-
-    def rates(self, found: Fit) -> list[RateFactor]:
-        spread = np.sqrt(np.diag(found.covariance))
-        return [
-            RateFactor(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(self._names)
-        ]

@@ -21,7 +21,7 @@ from ..units import AXES
 from .corrected_power import CorrectedPower
 from .fitting import OUTLIER, Fit, FittedModel, fit, nearness, of_levels, sampled
 from .models import LATENCY_UNKNOWNS, NOTHING, ClockedLatency, LatencyModel
-from .observation import Correction, Observation, RateFactor
+from .observation import CorrectedSurface, Correction, Observation
 
 Array = NDArray[np.float64]
 
@@ -79,9 +79,7 @@ class Evidence(Struct, frozen=True, eq=False):
     densities: Array
 
 
-class CorrectionResult(Struct, frozen=True, eq=False):
-    surface: Surface
-    correction: Correction
+class CorrectionResult(CorrectedSurface, frozen=True, eq=False):
     latency: Evidence
     power: Evidence
 
@@ -111,16 +109,7 @@ class CorrectionRun:
         if surprise:
             sigma[_ALL_TIMES] = max(sigma[_ALL_TIMES], surprise)
             self._load, model = True, replace(model, load=True)
-        found = fit(
-            model,
-            sigma,
-            self.seen(rows, LATENCY),
-            self.noise(rows, LATENCY),
-            self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(LATENCY, surprise),
-            averaged=self.terms.unpredicted,
-        )
-        return rows, found
+        return rows, self._fit(rows, LATENCY, model, sigma, surprise)
 
     def drawing(self, powering: CorrectedPower) -> tuple[NDArray[np.intp], Fit | None]:
         rows = self.rows(POWER)
@@ -129,16 +118,12 @@ class CorrectionRun:
         model, sigma = powering.observed(self.cells[rows], self.of(rows)), powering.sigma.copy()
         surprise = self._surprise(rows, POWER, model, sigma)
         sigma[-1] = max(sigma[-1], surprise)
-        found = fit(
-            model,
-            sigma,
-            self.seen(rows, POWER),
-            self.noise(rows, POWER),
-            self.alike(self.places[rows], self.places[rows]),
-            *self._residuals(POWER, surprise),
-            averaged=self.terms.unpredicted,
-        )
-        return rows, found
+        return rows, self._fit(rows, POWER, model, sigma, surprise)
+
+    def _fit(self, rows: NDArray[np.intp], figure: ObservedFigure, model: FittedModel, sigma: Array, surprise: float) -> Fit:
+        seen, noise = self.seen(rows, figure), self.noise(rows, figure)
+        alike, residuals = self.alike(self.places[rows], self.places[rows]), self._residuals(figure, surprise)
+        return fit(model, sigma, seen, noise, alike, *residuals, averaged=self.terms.unpredicted)
 
     def _surprise(self, rows: NDArray[np.intp], figure: ObservedFigure, model: FittedModel, sigma: Array) -> float:
         """Distance of the observations from the prediction, as a logarithm, if its errors do not explain them; else 0.
@@ -212,8 +197,8 @@ class CorrectionRun:
             observations=self.given,
             configurations=len(np.unique(self.cells)),
             rates=(
-                *(latency_rates(self.terms.unpredicted, self.latency_sigma(), timing) if timing else ()),
-                *(powering.rates(drawing) if drawing else ()),
+                *(timing.rates(LATENCY_UNKNOWNS[: 3 if self.terms.unpredicted else 4]) if timing else ()),
+                *(drawing.rates(powering.names) if drawing else ()),
             ),
             left_out=tuple(sorted(self.numbers[row] for row in out)),
             latency_error=(mean_error(seen_ms - was_ms), mean_error(latency_left)),
@@ -224,21 +209,13 @@ class CorrectionRun:
         return CorrectionResult(
             corrected,
             correction,
-            Evidence(
-                corrected.latency_ms,
-                variance.reshape(shape),
-                self.cells[timed],
-                latency_left,
-                timing.densities() if timing else np.zeros(0),
-            ),
-            Evidence(
-                corrected.power_mw,
-                power_variance.reshape(shape),
-                self.cells[metered],
-                power_left,
-                drawing.densities() if drawing else np.zeros(0),
-            ),
+            self._evidence(corrected.latency_ms, variance, timed, latency_left, timing),
+            self._evidence(corrected.power_mw, power_variance, metered, power_left, drawing),
         )
+
+    def _evidence(self, value: Array, variance: Array, rows: NDArray[np.intp], left: Array, found: Fit | None) -> Evidence:
+        densities = found.densities() if found else np.zeros(0)
+        return Evidence(value, variance.reshape(self.grid.shape), self.cells[rows], left, densities)
 
     def _know(self, rows: NDArray[np.intp], figure: ObservedFigure, left: Array, logs: Array, variance: Array) -> None:
         """Let an observed configuration stand for itself, even as an outlier."""
@@ -351,17 +328,6 @@ def _latest(observations: Sequence[Observation]) -> list[int]:
         (rest if key in seen else first).append(number)
         seen.add(key)
     return sorted([*first, *rest][:MOST_OBSERVATIONS])
-
-
-def latency_rates(unpredicted: bool, sigma: Array, found: Fit) -> list[RateFactor]:
-    """Fitted rates of the latency that could be determined; without the overall rate if unpredicted."""
-    spread = np.sqrt(np.diag(found.covariance))
-    names = LATENCY_UNKNOWNS[:4] if not unpredicted else LATENCY_UNKNOWNS[:3]
-    return [
-        RateFactor(name, float(np.exp(found.unknowns[number])), float(spread[number]))
-        for number, name in enumerate(names)
-        if sigma[number]
-    ]
 
 
 def _outliers(found: Fit) -> NDArray[np.intp]:

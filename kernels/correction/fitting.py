@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..grid import FrequencyGrid
 from ..units import AXES
 from .models import ClockedLatency, LatencyModel
+from .observation import RateFactor
 
 Array = NDArray[np.float64]
 
@@ -139,6 +140,12 @@ class Fit(Struct, frozen=True, eq=False):
         variance = 1 / precision + self.noise**2 * (1 - 1 / self.weights)
         found: Array = -(_FREEDOM + 1) / 2 * np.log1p(apart**2 / variance / _FREEDOM) - np.log(variance) / 2
         return found
+
+    def rates(self, names: Sequence[str]) -> list[RateFactor]:
+        """The first unknowns as factors, by name, without those held at 0."""
+        spread = np.sqrt(np.diag(self.covariance))
+        known = [(row, name) for row, name in enumerate(names) if self.sigma[row]]
+        return [RateFactor(name, float(np.exp(self.unknowns[row])), float(spread[row])) for row, name in known]
 
     def predict(self, model: FittedModel, alike: Array) -> tuple[Array, Array, Array]:
         """Logarithms at other places, their variance, and their residual.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..grid import FrequencyGrid
 from ..surface import Surface, Terms
@@ -40,9 +39,9 @@ def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_0
         energy_sigma=unknown,
         method=METHOD,
         terms=Terms(
-            compute_ms=_single(top_ms * compute),
-            memory_ms=_single(top_ms * memory),
-            host_ms=_single(top_ms * host),
+            compute_ms=(top_ms * compute).astype(np.float32),
+            memory_ms=(top_ms * memory).astype(np.float32),
+            host_ms=(top_ms * host).astype(np.float32),
             compute_sigma=RATE,
             memory_sigma=RATE,
             host_sigma=RATE,
@@ -52,7 +51,3 @@ def flat_surface(grid: FrequencyGrid, top_ms: float = 10.0, top_mw: float = 10_0
             unpredicted=True,
         ),
     )
-
-
-def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
-    return array.astype(np.float32)

@@ -56,7 +56,7 @@ def rates_together(
     own = _OWN_POWER * (board > 0).astype(np.float64)
     own[_DRAWN_BY_THE_BOARD] = 0.0
     drawn = _fitted(each, metered, powers, (board, own), _logs(before, OF_POWER, len(board)), POWER)
-    return (*_rates(timing, OF_LATENCY, sigma), *_rates(drawn, OF_POWER, board))
+    return (*(timing.rates(OF_LATENCY) if timing else ()), *(drawn.rates(OF_POWER) if drawn else ()))
 
 
 class _StackedModels(Struct, frozen=True, eq=False):
@@ -87,15 +87,6 @@ def _logs(rates: Mapping[str, float] | None, names: Sequence[str], count: int) -
     logs = np.zeros(count)
     logs[: len(names)] = [np.log((rates or {}).get(name, 1.0)) for name in names]
     return logs
-
-
-def _rates(found: Fit | None, names: Sequence[str], sigma: Array) -> list[RateFactor]:
-    if found is None:
-        return []
-    spread = np.sqrt(np.diag(found.covariance))
-    return [
-        RateFactor(name, float(np.exp(found.unknowns[row])), float(spread[row])) for row, name in enumerate(names) if sigma[row]
-    ]
 
 
 def _fitted(
