@@ -148,15 +148,7 @@ class BoardCost(Struct, frozen=True, eq=False, dict=True):
         running, own = replace(self, in_engine=True), self.engines
         if own is None:
             return running
-        return replace(
-            running,
-            sigma_latency=own.sigma_latency,
-            sigma_energy=own.sigma_energy,
-            latency_shares=own.latency_shares,
-            energy_shares=own.energy_shares,
-            own_scale=own.own_scale,
-            tails=own.tails,
-        )
+        return replace(running, **{name: getattr(own, name) for name in own.__struct_fields__ if name != "rates"})
 
     def modelled_as(self, invocation: KernelInvocation) -> KernelInvocation:
         """The kernel as the models see it: in an engine, a product without its bias, which is added in its epilogue."""

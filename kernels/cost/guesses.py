@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -108,32 +107,35 @@ class GuessedKind(Struct, frozen=True):
 
 def guessed_kinds(network: Network, cost: BoardCost) -> tuple[GuessedKind, ...]:
     """Guessed launches of modelled kinds, by descending bytes; errors as for :func:`trust_in`."""
-    whole = (sum(launch.flops for launch in network.launches) or 1, sum(launch.bytes for launch in network.launches) or 1)
+    launches = network.launches
     found: dict[tuple[str, str], list[KernelInvocation]] = {}
-    for launch in network.launches:
+    for launch in launches:
         why = trust_in(launch, cost).guessed
         if why and cost.model_for(launch):
             found.setdefault((launch.kind, why), []).append(launch)
-    kinds = (
-        GuessedKind(
-            kind, why, len(own), sum(launch.flops for launch in own) / whole[0], sum(launch.bytes for launch in own) / whole[1]
-        )
-        for (kind, why), own in found.items()
-    )
+    whole = _work(launches)
+    kinds = (GuessedKind(kind, why, len(own), *_shares(own, whole)) for (kind, why), own in found.items())
     return tuple(sorted(kinds, key=lambda each: -each.bytes_share))
 
 
 def unmodelled_kinds(network: Network, model_for: Callable[[KernelInvocation], object]) -> tuple[UnmodelledKind, ...]:
     """Kinds for which ``model_for`` finds no model, most frequent first, with their share of the network's work."""
-    without = [launch for launch in network.launches if not model_for(launch)]
-    flops = sum(launch.flops for launch in network.launches) or 1
-    moved = sum(launch.bytes for launch in network.launches) or 1
+    launches = network.launches
+    found: dict[str, list[KernelInvocation]] = {}
+    for launch in launches:
+        if not model_for(launch):
+            found.setdefault(launch.kind, []).append(launch)
+    whole = _work(launches)
     return tuple(
-        UnmodelledKind(
-            kind,
-            launches,
-            sum(launch.flops for launch in without if launch.kind == kind) / flops,
-            sum(launch.bytes for launch in without if launch.kind == kind) / moved,
-        )
-        for kind, launches in Counter(launch.kind for launch in without).most_common()
+        UnmodelledKind(kind, len(own), *_shares(own, whole))
+        for kind, own in sorted(found.items(), key=lambda item: -len(item[1]))
     )
+
+
+def _work(launches: Sequence[KernelInvocation]) -> tuple[int, int]:
+    return sum(launch.flops for launch in launches), sum(launch.bytes for launch in launches)
+
+
+def _shares(own: Sequence[KernelInvocation], whole: tuple[int, int]) -> tuple[float, float]:
+    flops, moved = _work(own)
+    return flops / (whole[0] or 1), moved / (whole[1] or 1)
