@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -67,11 +67,7 @@ class Trtexec:
         if not engine.is_file():
             raise MeasurementError(f"{engine}: no such engine; build it: trtexec --onnx=... --saveEngine={engine.name} "
                                    "--profilingVerbosity=detailed")  # fmt: skip
-        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
-            layers = Path(folder) / "layers.json"
-            run = ["--duration=0", "--iterations=1", "--warmUp=0", f"--exportLayerInfo={layers}"]
-            self._run(engine, inputs, run, 0.0)
-            self._there(layers, "--exportLayerInfo")
+        with self._written("--exportLayerInfo", engine, inputs, ("--duration=0", "--warmUp=0"), 0.0) as (layers, _):
             try:
                 network = decompose(layers, [], name=engine.stem)
             except KernelsError as error:
@@ -81,22 +77,15 @@ class Trtexec:
 
     def inferences(self, engine: Path, inputs: Sequence[TensorSpec], seconds: float) -> Inferences:
         """Run inferences back to back. Raises MeasurementError if trtexec fails or hangs."""
-        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
-            times = Path(folder) / "times.json"
-            # Older releases take only a whole number.
-            run = [f"--duration={math.ceil(seconds)}", "--iterations=1", "--noDataTransfers", f"--exportTimes={times}"]
-            over_s = self._run(engine, inputs, run, seconds)
-            self._there(times, "--exportTimes")
+        # Older releases take only a whole number.
+        run = f"--duration={math.ceil(seconds)}", "--noDataTransfers"
+        with self._written("--exportTimes", engine, inputs, run, seconds) as (times, over_s):
             return Inferences(_median_ms(times), over_s)
 
     def layers_ms(self, engine: Path, inputs: Sequence[TensorSpec], network: Network, latency_ms: float) -> tuple[float, ...]:
         """Mean time of each launch in ms; raises MeasurementError if it disagrees with the latency of an inference."""
-        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
-            profile = Path(folder) / "profile.json"
-            run = [f"--duration={math.ceil(_LAYERS_S)}", "--iterations=1", "--noDataTransfers", "--separateProfileRun",
-                   f"--exportProfile={profile}"]  # fmt: skip
-            self._run(engine, inputs, run, _LAYERS_S)
-            self._there(profile, "--exportProfile")
+        run = f"--duration={math.ceil(_LAYERS_S)}", "--noDataTransfers", "--separateProfileRun"
+        with self._written("--exportProfile", engine, inputs, run, _LAYERS_S) as (profile, _):
             try:
                 with open(profile, "rb") as stream:
                     found = read_times(stream, network, Account(Budget())).launches_ms
@@ -108,6 +97,21 @@ class Trtexec:
                 f"one of the two is not in ms, or is of another engine"
             )
         return found
+
+    @contextlib.contextmanager
+    def _written(
+        self, option: str, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float
+    ) -> Iterator[tuple[Path, float]]:
+        """File that a run writes by an option, and the time since its inferences' end."""
+        with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
+            path = Path(folder) / "written.json"
+            over_s = self._run(engine, inputs, [*options, "--iterations=1", f"{option}={path}"], seconds)
+            if not path.is_file() or not path.stat().st_size:
+                where = path.parent.parent
+                raise MeasurementError(
+                    f"meter: {self._program.name} wrote nothing for {option}; is {where} full, or not seen by it?"
+                )
+            yield path, over_s
 
     def _run(self, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float) -> float:
         shapes = [f"{spec.name}:{'x'.join(map(str, spec.shape))}" for spec in inputs if spec.name]
@@ -143,12 +147,6 @@ class Trtexec:
             how = f"signal {-code}" if code < 0 else f"code {code}"
             raise MeasurementError(f"meter: {self._program.name} ended with {how} at {engine.name}{_complaint(said)}")
         return ended - over[0] if over else 0.0
-
-    def _there(self, path: Path, option: str) -> None:
-        if not path.is_file() or not path.stat().st_size:
-            raise MeasurementError(
-                f"meter: {self._program.name} wrote nothing for {option}; is {path.parent.parent} full, or not seen by it?"
-            )
 
 
 def _listen(process: subprocess.Popen[str], output: deque[str], over: list[float]) -> None:
