@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from ..budget import Account
 from ..declared_inputs import DeclaredInput
 from ..errors import BudgetExceeded, ModelError
+from ..network import numel
 from ..operators.host.arrays import FEW
 from ..operators.values import READABLE, Number
 from .wire import BYTES, FIXED32, Field, Wire, signed, single
@@ -59,9 +60,7 @@ class TensorHeader(Struct, frozen=True):
 
     def numbers(self) -> list[Number]:
         """Contents, if few and in the file, else ModelError."""
-        count = 1
-        for size in self.shape:
-            count *= size
+        count = numel(self.shape)
         if count > FEW or self.external or self.dtype not in FORMATS:
             raise ModelError(f"constant {self.name!r:.80}: the numbers of {count} {self.dtype} elements are not read")
         numbers: list[Number] = []
@@ -190,25 +189,16 @@ class OnnxModel:
 
     def _function(self, at: Field) -> None:
         wire = self._wire
-        name = domain = overload = ""
-        inputs: list[str] = []
-        outputs: list[str] = []
+        texts: dict[int, list[str]] = {number: [] for number in (1, 4, 5, 10, 13)}
         nodes: list[OnnxNode] = []
         for item in wire.fields(at.value, at.end):
-            if item.number == 1:
-                name = wire.text(item)
-            elif item.number == 4:
-                inputs.append(wire.text(item))
-            elif item.number == 5:
-                outputs.append(wire.text(item))
+            if item.number in texts:
+                texts[item.number].append(wire.text(item))
             elif item.number == 7 and item.wire == BYTES:
                 nodes.append(self._node(item, 0))
-            elif item.number == 10:
-                domain = wire.text(item)
-            elif item.number == 13:
-                overload = wire.text(item)
+        name, domain, overload = (texts[number][-1] if texts[number] else "" for number in (1, 10, 13))
         if not overload:
-            self.functions[f"{domain}::{name}"] = ModelFunction(inputs, outputs, nodes)
+            self.functions[f"{domain}::{name}"] = ModelFunction(texts[4], texts[5], nodes)
 
     def _node(self, at: Field, depth: int) -> OnnxNode:
         self._nodes += 1
@@ -340,17 +330,11 @@ class OnnxModel:
             elif item.number == 2 and item.wire == BYTES:
                 sizes = []
                 for dimension in wire.fields(item.value, item.end):
-                    size: int | str = ""
-                    if dimension.number == 1 and dimension.wire == BYTES:
-                        for part in wire.fields(dimension.value, dimension.end):
-                            size = (
-                                _declared_size(signed(part.value))
-                                if part.number == 1
-                                else wire.text(part)
-                                if part.number == 2
-                                else size
-                            )
-                    sizes.append(size)
+                    known = dimension.number == 1 and dimension.wire == BYTES
+                    parts = {part.number: part for part in wire.fields(dimension.value, dimension.end)} if known else {}
+                    size = signed(parts[1].value) if 1 in parts else 0
+                    # Some exporters write free sizes as 0 or -1.
+                    sizes.append(size if size > 0 else wire.text(parts[2]) if 2 in parts else "")
                     self._account.items(len(sizes))
         return code, None if sizes is None else tuple(sizes)
 
@@ -364,11 +348,6 @@ def outer_names(node: OnnxNode) -> set[str]:
             for inner in graph.nodes:
                 names.update(inner.inputs, outer_names(inner))
     return names
-
-
-def _declared_size(size: int) -> int | str:
-    """Declared size; some exporters write free sizes as 0 or -1."""
-    return size if size > 0 else ""
 
 
 def _path_in(name: str) -> str:

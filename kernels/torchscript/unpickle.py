@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..budget import Account, Budget
 from ..errors import BudgetExceeded, ModelError
-from ..network import DTYPE_BYTES
+from ..network import DTYPE_BYTES, numel
 from ..operators.values import READABLE, EnumValue, ScriptObject, Tensor, TensorDevice
 
 #: Storage classes a tensor may refer to, and the element types they hold.
@@ -189,9 +189,7 @@ class _Unpickler:
         steps = _sizes(strides, self._budget, strides=True)
         if len(sizes) != len(steps) or type(offset) is not int:
             raise TypeError("a tensor's shape and strides differ in length")
-        count = 1
-        for size in sizes:
-            count *= size
+        count = numel(sizes)
         key, dtype = storage.key, storage.dtype
         load = (lambda: self._load(key, dtype, offset, count)) if count <= 64 else None
         return Tensor(sizes, dtype, steps, parameter=True, requires_grad=requires_grad is True, load=load)
