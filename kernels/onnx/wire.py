@@ -27,7 +27,7 @@ class Field(NamedTuple):
 
 
 class Wire:
-    """File as fields, read in blocks within the budget. Raises ModelError if not seekable."""
+    """File as fields, read in blocks within the budget."""
 
     def __init__(self, stream: BinaryIO, account: Account) -> None:
         self._stream = stream
@@ -35,10 +35,7 @@ class Wire:
         self._start = 0
         self._block = b""
         self._read_bytes = 0
-        try:
-            self.length = stream.seek(0, 2)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"model file: expected a regular file that can be read at any position ({error})") from error
+        self.length = stream.seek(0, 2)
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """Fields of the message between two positions. Raises ModelError if malformed."""
