@@ -347,14 +347,12 @@ def _bind(outputs: Sequence[Mapping[str, Any]], result: Any, names: dict[str, An
             for item, tensor in zip(output["as_tensors"], made, strict=True):
                 names[item["name"]] = tensor
             continue
-        described = next(iter(output.values()))
-        name = described["name"] if isinstance(described, dict) and "name" in described else _symbol(described)
-        if name:
+        if name := _name_of(output):
             names[name] = made
 
 
 def _name_of(argument: Mapping[str, Any]) -> str:
-    ((_, described),) = argument.items()
+    described = next(iter(argument.values()))
     return str(described.get("name") or described.get("as_name", "")) if isinstance(described, dict) else ""
 
 
@@ -367,10 +365,6 @@ def _first_specs(signature: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _without_nulls(described: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in described.items() if value is not None}
-
-
-def _symbol(described: Any) -> str:
-    return str(described.get("as_name", "")) if isinstance(described, dict) else ""
 
 
 def _operator(target: str) -> str:
