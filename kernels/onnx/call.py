@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..operators.host.arrays import FEW, array
 from ..operators.layout import show
 from ..operators.recorder import DataDependent, Recorder
-from ..operators.registry import HOST_RULES, RULE_ERRORS, apply_rule, ill_typed
+from ..operators.registry import HOST_RULES, RULE_ERRORS, adding, apply_rule, ill_typed
 from ..operators.values import Number, Tensor
 from .model import OnnxNode
 
@@ -154,15 +154,7 @@ def onnx_operator(*names: str) -> Callable[[Rule], Rule]:
 
     The rule of a joined call returns ``NotImplemented`` if its inputs do not fit.
     """
-
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            if name in RULES:
-                raise ValueError(f"operator {name} has two rules")
-            RULES[name] = rule
-        return rule
-
-    return register
+    return adding(RULES, names)
 
 
 def as_aten(name: str, *spellings: str, operands: int = 1, **attributes: Any) -> Rule:

@@ -91,7 +91,12 @@ def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number:
                 here = below
             elif comparison < 0:
                 break
-    strides = [0] * rank
+    return _dense_strides(shape, order)
+
+
+def _dense_strides(shape: Shape, order: Sequence[int]) -> Shape:
+    """Strides without gaps, with the dimensions in this order from the innermost."""
+    strides = [0] * len(shape)
     step = 1
     for dim in order:
         strides[dim] = step
@@ -131,13 +136,7 @@ def of_layout(x: Tensor) -> dict[str, ParamValue]:
 
 
 def channels_last(shape: Shape) -> Shape:
-    order = (1, *range(len(shape) - 1, 1, -1), 0)
-    strides = [0] * len(shape)
-    step = 1
-    for dim in order:
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return tuple(strides)
+    return _dense_strides(shape, (1, *range(len(shape) - 1, 1, -1), 0))
 
 
 def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:

@@ -58,11 +58,8 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     """Register a rule; names without a namespace are ATen's (``relu_``), otherwise complete (``prim::device``)."""
 
     def register(rule: AnyRule) -> AnyRule:
-        checked = _checked(rule)
+        adding(RULES, names)(_checked(rule))
         for name in names:
-            if name in RULES:
-                raise ValueError(f"operator {name} has two rules")
-            RULES[name] = checked
             FIRST_SPELLINGS[name] = f"{names[0].removesuffix('_')}_" if _is_in_place(name) else names[0]
         return rule
 
@@ -102,20 +99,25 @@ def _checked(rule: Rule) -> Rule:
     return checking
 
 
+def adding(rules: dict[str, Rule], names: Sequence[str], where: str = "") -> Callable[[AnyRule], AnyRule]:
+    """Decorator that adds a rule to a table under these names; raises ValueError for a second one."""
+
+    def register(rule: AnyRule) -> AnyRule:
+        for name in names:
+            if name in rules:
+                raise ValueError(f"operator {name} has two rules{where}")
+            rules[name] = rule
+        return rule
+
+    return register
+
+
 def host_operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     """Register a computation on tensors known to the host, with ATen's arguments and without a recorder.
 
     If it returns ``None``, the operator is device work.
     """
-
-    def register(rule: AnyRule) -> AnyRule:
-        for name in names:
-            if name in HOST_RULES:
-                raise ValueError(f"operator {name} has two rules for the host")
-            HOST_RULES[name] = rule
-        return rule
-
-    return register
+    return adding(HOST_RULES, names, " for the host")
 
 
 def rule_of(name: str) -> Rule | None:
@@ -146,24 +148,18 @@ def _settled(name: str, rule: Rule, host: Rule | None) -> Rule:
         tracking = recorder.tracking
         outer, recorder.operator = recorder.operator, spelling
         start = len(recorder.reads)
-        if not tracking.comparing:
-            made = rule(recorder, *args, **kwargs)
-            recorder.operator = outer
-            end = len(recorder.reads)
-            if end == start and written is None:
-                made = _viewed(made, first, absorbed)
-            if end != start and (type(made) is not Tensor or made.memory.writer != end - 1 or written is not None):
-                tracking.settle(start, end, made, written)
-            return made
-        given = tracking.given(name, (*args, *kwargs.values()))
+        comparing = tracking.comparing
+        given = tracking.given(name, (*args, *kwargs.values())) if comparing else []
         made = rule(recorder, *args, **kwargs)
         recorder.operator = outer
         end = len(recorder.reads)
-        if end == start and written is None:
-            made = _viewed(made, first, absorbed)
-        if end != start:
+        if end == start:
+            if written is None:
+                made = _viewed(made, first, absorbed)
+        elif comparing or type(made) is not Tensor or made.memory.writer != end - 1 or written is not None:
             tracking.settle(start, end, made, written)
-        tracking.called(name, recorder.scope, args, kwargs, given, range(start, end), made)
+        if comparing:
+            tracking.called(name, recorder.scope, args, kwargs, given, range(start, end), made)
         return made
 
     return settled
