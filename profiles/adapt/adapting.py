@@ -183,7 +183,6 @@ def _manifest(
         simulated=bool(record.silicon_version),
         silicon_version=record.silicon_version,
         nodes=record.nodes,
-        temperature_c=prior.temperature_c,
         sigma_latency=cost.sigma_latency,
         sigma_energy=cost.sigma_energy,
         latency_shares=cost.latency_shares,

@@ -16,6 +16,8 @@ from ...kernels.surface import Surface
 from ..documents import DocumentError, convert
 from ..errors import BundleError
 
+_FIGURES = ("percent", "bias_percent", "covered", "high")
+
 
 class NetworkMeasurement(Struct, frozen=True):
     """One network measured as a whole at n configurations of a board.
@@ -78,19 +80,12 @@ def compare(predicted: Surface, measured: NetworkMeasurement) -> NetworkError:
     energy: tuple[float, ...] | tuple[None, ...] = (None,) * len(latency)
     if measured.energy_mj is not None:
         energy = _errors(predicted.energy_mj.ravel()[at], high.energy_mj.ravel()[at], measured.energy_mj)
-    return NetworkError(
-        network=measured.network.name,
-        method=predicted.method,
-        configurations=len(at),
-        latency_percent=latency[0],
-        energy_percent=energy[0],
-        latency_bias_percent=latency[1],
-        energy_bias_percent=energy[1],
-        latency_covered=latency[2],
-        energy_covered=energy[2],
-        latency_high=latency[3],
-        energy_high=energy[3],
-    )
+    found: dict[str, Any] = {
+        f"{of}_{figure}": value
+        for of, values in (("latency", latency), ("energy", energy))
+        for figure, value in zip(_FIGURES, values, strict=True)
+    }
+    return NetworkError(measured.network.name, predicted.method, len(at), **found)
 
 
 def _errors(
