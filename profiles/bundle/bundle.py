@@ -120,8 +120,7 @@ def load_bundle(
             carried = manifest.carried
             if carried is not None:
                 time, power = carried.time(time), carried.power(power)
-            known = entry.region
-            region = None if known is None else known.region
+            region = entry.region.region if entry.region else None
             kernels[kind] = KernelModel(
                 kind, time, power, entry.time_sigma, entry.power_sigma, entry.dtypes, entry.features, region
             )

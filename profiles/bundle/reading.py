@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import BundleError
@@ -20,23 +22,17 @@ def read_file(path: Path) -> bytes:
     return _read(path.name, path)
 
 
-class SourceFolder:
-    """Bundle folder that another user may change: each file is opened once, relative to its descriptor. Raises BundleError."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise BundleError(f"{path}: {error.strerror or error}") from error
-
-    def __enter__(self) -> SourceFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
-    def read(self, name: str) -> bytes:
-        return _read(name, name, dir_fd=self._handle)
+@contextlib.contextmanager
+def opened_folder(path: Path) -> Iterator[Callable[[str], bytes]]:
+    """Reader of a folder's files, which another user may change: each is opened once, in this folder. Raises BundleError."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror or error}") from error
+    try:
+        yield lambda name: _read(name, name, dir_fd=handle)
+    finally:
+        os.close(handle)
 
 
 def _read(name: str, path: Path | str, *, dir_fd: int | None = None) -> bytes:

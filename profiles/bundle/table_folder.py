@@ -35,25 +35,21 @@ _OTHERS_WRITE = 0o022
 _PARTIAL = ".partial"
 
 
-class TableFolder:
+class TableFolder(TableFiles):
     """Cache folder that only this process's user may write and every user may read. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.path = folder
-        self._tables = TableFiles(folder)
-        tables = self._tables.folder
-        for each in (folder, tables):
+        for each in (folder, self.folder):
             each.mkdir(mode=0o755, exist_ok=True)
             if not _is_ours(each):
                 os.chown(each, os.geteuid(), os.getegid())
                 each.chmod(0o755)
-        for path in tables.iterdir():
+        for path in self.folder.iterdir():
             # Files writable by other users, and remains of killed processes.
             if path.suffix == _PARTIAL or not _is_ours(path):
                 _remove(path)
-
-    def stamps(self, digests: Iterable[str]) -> dict[str, Stamp]:
-        return self._tables.stamps(digests)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
         wanted = dict.fromkeys(digests)
@@ -88,13 +84,13 @@ class TableFolder:
         except EnsembleError as error:
             raise BundleError(f"a converted model is no valid node table ({error})") from error
         partial.chmod(0o644)
-        partial.replace(self._tables.file(digest))
+        partial.replace(self.file(digest))
 
     def discard(self, digest: str) -> None:
-        self._tables.file(digest).unlink(missing_ok=True)
+        self.file(digest).unlink(missing_ok=True)
 
     def _partial(self, digest: str) -> Path:
-        return self._tables.file(digest).with_suffix(_PARTIAL)
+        return self.file(digest).with_suffix(_PARTIAL)
 
 
 def _is_ours(path: Path) -> bool:

@@ -23,7 +23,7 @@ from .bundle import Bundle, load_bundle
 from .files import ARRAYS, HOST, BoardArrays
 from .finding import install_folder
 from .manifest import Manifest
-from .reading import MANIFEST, SourceFolder, checked
+from .reading import MANIFEST, checked, opened_folder
 
 _MOST_BYTES = 512 << 20
 
@@ -42,8 +42,7 @@ def write_around(
 
 
 def host_file(host: HostModel) -> bytes:
-    calls = {name: list(value) for name, value in sorted(host.calls.items())}
-    return _json({"default": list(host.default), "per_tensor": list(host.per_tensor), "calls": calls})
+    return _json({"default": host.default, "per_tensor": host.per_tensor, "calls": dict(sorted(host.calls.items()))})
 
 
 def write_manifest(directory: Path, manifest: Manifest, checksums: Mapping[str, str]) -> Manifest:
@@ -80,10 +79,10 @@ def install_bundle(source: Path, destination: Path | None = None, *, cache_dir: 
     return target
 
 
-def check_bundle(source: Path, *, cache_dir: Path | None = None) -> Manifest:
+def check_bundle(source: Path) -> Manifest:
     """Check a bundle as :func:`install_bundle` does. Raises BundleError."""
     with tempfile.TemporaryDirectory(prefix="jetdvfs-check-") as scratch:
-        return _checked_copy(source, bundle_files(source), Path(scratch) / "new", cache_dir).manifest
+        return _checked_copy(source, bundle_files(source), Path(scratch) / "new", None).manifest
 
 
 def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, cache_dir: Path | None) -> Bundle:
@@ -99,15 +98,15 @@ def _checked_copy(source: Path, contents: Mapping[str, bytes], directory: Path, 
 
 def bundle_files(source: Path) -> dict[str, bytes]:
     """Manifest and listed files, each opened once. Raises BundleError."""
-    with SourceFolder(source) as folder:
-        contents = {MANIFEST: folder.read(MANIFEST)}
+    with opened_folder(source) as read:
+        contents = {MANIFEST: read(MANIFEST)}
         try:
             checksums = Manifest.from_json(load_json(contents[MANIFEST])).checksums
         except (BundleError, DocumentError, KernelsError) as error:
             raise BundleError(f"bundle {source}: {error}") from error
         left = _MOST_BYTES
         for name, digest in checksums.items():
-            contents[name] = checked(name, folder.read(name), digest)
+            contents[name] = checked(name, read(name), digest)
             left -= len(contents[name])
             if left < 0:
                 raise BundleError(f"bundle {source}: larger than {_MOST_BYTES >> 20} MiB")
