@@ -7,7 +7,7 @@ Sizes in the graph (torch/_export/serde/schema.py) are those of the exported exa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .budget import Account
@@ -381,33 +381,9 @@ def _operator(target: str) -> str:
 def _value(argument: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
     """An argument's value: the schema writes each as a dictionary of one member that names its sort."""
     ((sort, value),) = argument.items()
-    if sort == "as_none":
-        return None
-    if sort == "as_tensor":
-        return names[value["name"]]
-    if sort == "as_tensors":
-        return [names[item["name"]] for item in value]
-    if sort == "as_optional_tensors":
-        return [_optional(item, names) for item in value]
-    if sort == "as_optional_tensor":
-        return _optional(value, names)
-    if sort == "as_float":
-        return float(_plain(value))  # infinities are written as text
-    if sort in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
-        return _plain(value)
-    if sort in ("as_sym_int", "as_sym_float", "as_sym_bool"):
-        return _size(value, names)
-    if sort in ("as_sym_ints", "as_sym_floats", "as_sym_bools"):
-        return [_size(item, names) for item in value]
-    if sort == "as_scalar_type":
-        return SCALAR_CODES[_TYPES[value]]
-    if sort == "as_memory_format":
-        return {1: 0, 2: 2}.get(value)
-    if sort == "as_device":
-        return ACCELERATOR
-    if sort == "as_layout":
-        return None
-    raise UnsupportedOperator(f"arguments of type {sort!r:.40} are not followed")
+    if sort not in _SORTS:
+        raise UnsupportedOperator(f"arguments of type {sort!r:.40} are not followed")
+    return _SORTS[sort](value, names)
 
 
 def _optional(value: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
@@ -428,3 +404,22 @@ def _plain(value: Any) -> Any:
         if not isinstance(item, (int, float, str)) or (type(item) is int and abs(item) >= 1 << 63):
             raise TypeError("a number, a string or a list of them")
     return value
+
+
+_SORTS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    **dict.fromkeys(("as_none", "as_layout"), lambda value, names: None),
+    "as_tensor": lambda value, names: names[value["name"]],
+    "as_tensors": lambda value, names: [names[item["name"]] for item in value],
+    "as_optional_tensors": lambda value, names: [_optional(item, names) for item in value],
+    "as_optional_tensor": _optional,
+    "as_float": lambda value, names: float(_plain(value)),  # infinities are written as text
+    **dict.fromkeys(("as_int", "as_bool", "as_string"), lambda value, names: _plain(value)),
+    **dict.fromkeys(("as_ints", "as_floats", "as_bools", "as_strings"), lambda value, names: _plain(value)),
+    **dict.fromkeys(("as_sym_int", "as_sym_float", "as_sym_bool"), _size),
+    **dict.fromkeys(
+        ("as_sym_ints", "as_sym_floats", "as_sym_bools"), lambda value, names: [_size(item, names) for item in value]
+    ),
+    "as_scalar_type": lambda value, names: SCALAR_CODES[_TYPES[value]],
+    "as_memory_format": lambda value, names: {1: 0, 2: 2}.get(value),
+    "as_device": lambda value, names: ACCELERATOR,
+}

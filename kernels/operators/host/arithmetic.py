@@ -159,14 +159,8 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor | None:
     return each(_between, promoted([x for x in (self, min, max) if x is not None]), (self, min, max))
 
 
-@host_operator("clamp_min")
-def clamp_min(self: Tensor, min: Any) -> Tensor | None:
-    return clamp(self, min)
-
-
-@host_operator("clamp_max")
-def clamp_max(self: Tensor, max: Any) -> Tensor | None:
-    return clamp(self, None, max)
+host_operator("clamp_min")(clamp)
+host_operator("clamp_max")(lambda self, max: clamp(self, None, max))
 
 
 @host_operator("where")
@@ -270,9 +264,7 @@ def sort(self: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor,
     return topk(self, self.shape[dim_of(self.rank, dim)] if self.rank else 1, dim, descending)
 
 
-@host_operator("argsort")
-def argsort(self: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
-    return sort(self, dim, descending)[1]
+host_operator("argsort")(lambda self, dim=-1, descending=False: sort(self, dim, descending)[1])
 
 
 @host_operator("nonzero")

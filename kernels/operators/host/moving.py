@@ -22,21 +22,11 @@ def reshape(self: Tensor, size: Sequence[int]) -> Tensor:
     return like(self, inferred(size, self.numel), numbers(self))
 
 
-@host_operator("view_as", "reshape_as")
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    return reshape(self, other.shape)
-
-
 @host_operator("flatten")
 def flatten(self: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     start, end = dim_of(self.rank, start_dim), dim_of(self.rank, end_dim)
     shape = (*self.shape[:start], numel(self.shape[start : end + 1]), *self.shape[end + 1 :])
     return reshape(self, shape if self.rank else (1,))
-
-
-@host_operator("ravel")
-def ravel(self: Tensor) -> Tensor:
-    return reshape(self, (-1,))
 
 
 @host_operator("contiguous", "clone", "detach", "alias")
@@ -87,11 +77,6 @@ def expand(self: Tensor, size: Sequence[int], implicit: bool = False) -> Tensor 
     return like(self, shape, spread(self, shape)) if not is_large(shape) else None
 
 
-@host_operator("expand_as")
-def expand_as(self: Tensor, other: Tensor) -> Tensor | None:
-    return expand(self, other.shape)
-
-
 @host_operator("select")
 def select(self: Tensor, dim: int, index: int) -> Tensor:
     return picked(self, dim, [int(index)], ())
@@ -104,11 +89,6 @@ def slice_(self: Tensor, dim: Any = None, start: Any = None, end: Any = None, st
         raise ShapeError(f"slice with step {step}")
     chosen = range(self.shape[place])[start:end:step]
     return picked(self, place, chosen, (len(chosen),))
-
-
-@host_operator("narrow")
-def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
-    return slice_(self, dim, start, start + length)
 
 
 @host_operator("flip")
@@ -248,11 +228,6 @@ def repeat(self: Tensor, repeats: Sequence[int]) -> Tensor | None:
     return like(self, shape, [numbers(self)[sum(a * b for a, b in zip(at, strides, strict=True))] for at in places])
 
 
-@host_operator("tile")
-def tile(self: Tensor, dims: Sequence[int]) -> Tensor | None:
-    return repeat(self, [1] * (self.rank - len(dims)) + list(dims))
-
-
 @host_operator("constant_pad_nd")
 def constant_pad(self: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
     pairs = [(0, 0)] * (self.rank - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
@@ -267,6 +242,13 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     shape = (*self.shape[:place], (self.shape[place] - size) // step + 1, *self.shape[place + 1 :], size)
     steps = (*strides[:place], strides[place] * step, *strides[place + 1 :], strides[place])
     return like(self, shape, strided(numbers(self), shape, steps))
+
+
+host_operator("view_as", "reshape_as")(lambda self, other: reshape(self, other.shape))
+host_operator("ravel")(lambda self: reshape(self, (-1,)))
+host_operator("expand_as")(lambda self, other: expand(self, other.shape))
+host_operator("narrow")(lambda self, dim, start, length: slice_(self, dim, start, start + length))
+host_operator("tile")(lambda self, dims: repeat(self, [1] * (self.rank - len(dims)) + list(dims)))
 
 
 # Element types
@@ -288,10 +270,7 @@ def to(self: Tensor, *arguments: Any, dtype: int | None = None, **_: Any) -> Ten
     return self if dtype is None else cast(self, SCALAR_TYPES[dtype])
 
 
-@host_operator("type_as")
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    return cast(self, other.dtype)
-
+host_operator("type_as")(lambda self, other: cast(self, other.dtype))
 
 #: Operators named after the type that they convert to.
 CASTS = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "long": "int64", "int": "int32"}

@@ -57,24 +57,10 @@ def number_of(value: Any) -> Number:
     return value
 
 
-@operator("builtin::int", "Int", "IntImplicit")
-def to_int(recorder: Recorder, value: Any) -> int:
-    return int(number_of(value))
-
-
-@operator("builtin::float", "Float", "FloatImplicit")
-def to_float(recorder: Recorder, value: Any) -> float:
-    return float(number_of(value))
-
-
-@operator("builtin::bool", "Bool", "is_nonzero")
-def to_bool(recorder: Recorder, value: Any) -> bool:
-    return bool(number_of(value))
-
-
-@operator("item", "ScalarImplicit", "Scalar")
-def item(recorder: Recorder, self: Any) -> Number:
-    return number_of(self)
+answered(lambda value: int(number_of(value)), "builtin::int", "Int", "IntImplicit")
+answered(lambda value: float(number_of(value)), "builtin::float", "Float", "FloatImplicit")
+answered(lambda value: bool(number_of(value)), "builtin::bool", "Bool", "is_nonzero")
+answered(lambda self: number_of(self), "item", "ScalarImplicit", "Scalar")
 
 
 @operator("equal")

@@ -150,9 +150,8 @@ def setdefault(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any 
     return self.setdefault(key, default) if _hashable(key) else None
 
 
-@operator("builtin::sorted", "sorted")
-def sorted_(recorder: Recorder, self: Sequence[Any], *_: Any) -> list[Any]:
-    return sorted(plain_items(self))
+answered(lambda self, *_: sorted(plain_items(self)), "builtin::sorted", "sorted")
+answered(_shown, "str", "builtin::str")
 
 
 @operator("count")
@@ -199,11 +198,6 @@ def _of_text(name: str) -> None:
 
 for _name in ("lower", "upper", "strip", "startswith", "endswith", "isdigit", "find", "splitlines"):
     _of_text(_name)
-
-
-@operator("str", "builtin::str")
-def to_text(recorder: Recorder, value: Any) -> str:
-    return _shown(value)
 
 
 @operator("join")
