@@ -167,6 +167,12 @@ def as_aten(name: str, *spellings: str, operands: int = 1, **attributes: Any) ->
     return rule
 
 
+def data_dependent(why: str, *spellings: str) -> None:
+    @onnx_operator(*spellings)
+    def rule(call: NodeCall) -> Any:
+        raise DataDependent(why)
+
+
 def paired(pads: Sequence[int]) -> list[tuple[int, int]]:
     """(start, end) padding of each dimension; ONNX lists starts, then ends."""
     half = len(pads) // 2

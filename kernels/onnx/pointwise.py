@@ -11,7 +11,7 @@ from ..operators.layout import dim_of
 from ..operators.recorder import DataDependent
 from ..operators.registry import HOST_RULES
 from ..operators.values import SCALAR_CODES, Tensor
-from .call import NodeCall, as_aten, held, numbers_in, onnx_operator
+from .call import NodeCall, as_aten, data_dependent, held, numbers_in, onnx_operator
 from .model import TYPES
 
 
@@ -278,12 +278,6 @@ def binarize(call: NodeCall) -> Any:
     return call.aten("to", call.aten("gt", x, call.attribute("threshold", 0.0)), SCALAR_CODES[x.dtype])
 
 
-def _data_dependent(why: str, *spellings: str) -> None:
-    @onnx_operator(*spellings)
-    def rule(call: NodeCall) -> Any:
-        raise DataDependent(why)
-
-
 @onnx_operator("NonZero")
 def nonzero(call: NodeCall) -> Any:
     x = call.tensor(0)
@@ -306,6 +300,6 @@ def compress(call: NodeCall) -> Any:
     return call.aten("index", x, [None] * dim_of(x.rank, axis or 0) + [held((len(kept),), "int64", kept)])
 
 
-_data_dependent("the number of different elements decides the shape", "Unique")
-_data_dependent("the picture in the file decides the shape", "ImageDecoder")
-_data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSuppression")
+data_dependent("the number of different elements decides the shape", "Unique")
+data_dependent("the picture in the file decides the shape", "ImageDecoder")
+data_dependent("non-maximum suppression decides how many boxes stay", "NonMaxSuppression")

@@ -219,11 +219,6 @@ def convolution(call: NodeCall) -> Any:
     return layers.conv(NodeCall(call.recorder, call.node, given, call.version))
 
 
-@onnx_operator("QLinearMatMul")
-def product(call: NodeCall) -> Any:
-    return call.aten("matmul", _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
-
-
 @onnx_operator("com.microsoft::QGemm")
 def gemm(call: NodeCall) -> Any:
     left, right = in_rows(call, _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
@@ -243,24 +238,17 @@ def to_integers(call: NodeCall) -> Any:
         return layers.conv(NodeCall(call.recorder, call.node, [x, weight], call.version))
 
 
-def _pair(name: str, spelling: str) -> None:
+def _on_bits(name: str, spelling: str, *places: int) -> None:
     @onnx_operator(spelling)
     def rule(call: NodeCall) -> Any:
-        return call.aten(name, _operand(call, call.tensor(0)), _operand(call, call.tensor(3)))
+        return call.aten(name, *(_operand(call, call.tensor(place)) for place in places))
 
 
-_pair("add", "com.microsoft::QLinearAdd")
-_pair("mul", "com.microsoft::QLinearMul")
-
-
-def _single(name: str, spelling: str) -> None:
-    @onnx_operator(spelling)
-    def rule(call: NodeCall) -> Any:
-        return call.aten(name, _operand(call, call.tensor(0)))
-
-
-_single("sigmoid", "com.microsoft::QLinearSigmoid")
-_single("leaky_relu", "com.microsoft::QLinearLeakyRelu")
+_on_bits("matmul", "QLinearMatMul", 0, 3)
+_on_bits("add", "com.microsoft::QLinearAdd", 0, 3)
+_on_bits("mul", "com.microsoft::QLinearMul", 0, 3)
+_on_bits("sigmoid", "com.microsoft::QLinearSigmoid", 0)
+_on_bits("leaky_relu", "com.microsoft::QLinearLeakyRelu", 0)
 
 
 def average_pool(call: NodeCall) -> Any:

@@ -12,9 +12,8 @@ from typing import Any
 from ..errors import ShapeError, UnsupportedOperator
 from ..network import PACKED_TYPES
 from ..operators.layout import dim_of, show
-from ..operators.recorder import DataDependent
 from ..operators.values import Tensor
-from .call import NodeCall, onnx_operator
+from .call import NodeCall, data_dependent, onnx_operator
 from .layers import conv, gemm
 
 _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu", "HardSigmoid": "hardsigmoid"}
@@ -234,11 +233,8 @@ def zip_map(call: NodeCall) -> Any:
 
 
 def _plugin(what: str, *names: str) -> None:
-    @onnx_operator(*names, *(f"TRT::{name}" for name in names))
-    def rule(call: NodeCall) -> Any:
-        raise DataDependent(
-            f"it is TensorRT's plug-in for {what}, no operator of ONNX; export the network without it, or accept its end"
-        )
+    why = f"it is TensorRT's plug-in for {what}, no operator of ONNX; export the network without it, or accept its end"
+    data_dependent(why, *names, *(f"TRT::{name}" for name in names))
 
 
 _plugin(
