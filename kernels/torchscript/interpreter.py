@@ -8,7 +8,7 @@ executed. A function reaches only its arguments, the model's objects and the rul
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -44,11 +44,10 @@ class Interpreter:
 
     def call_method(self, target: ScriptObject, name: str, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """Run a method of a module or object; while it runs, launches carry the module's path. Raises ModelError."""
-        owner = self.reference(target.type_name).target
-        method = owner.methods.get(name) if isinstance(owner, ClassSource) else None
+        methods = self._methods(target)
+        method = methods.get(name)
         if method is None:
-            have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
-            raise UnsupportedOperator(f"{target.type_name} has no method {name!r}; it has: {have or 'none'}")
+            raise UnsupportedOperator(f"{target.type_name} has no method {name!r}; it has: {_listed(methods)}")
         if target.path is None:
             return self.call(method, [target, *args], kwargs)
         recorder = self.recorder
@@ -98,17 +97,19 @@ class Interpreter:
 
     def overload(self, target: ScriptObject, name: str) -> str:
         """A method's name in the file: of one with several signatures (recurrent layers), the first's."""
-        owner = self.reference(target.type_name).target
-        have = owner.methods if isinstance(owner, ClassSource) else {}
+        have = self._methods(target)
         return f"{name}__0" if name not in have and f"{name}__0" in have else name
 
     def signature(self, target: ScriptObject, name: str) -> ast.arguments:
         """A method's parameters, ``self`` first, or ModelError."""
+        methods = self._methods(target)
+        if name not in methods:
+            raise ModelError(f"the model has no method {name!r}; it has: {_listed(methods)}")
+        return self._sources.parse(methods[name].text).parameters
+
+    def _methods(self, target: ScriptObject) -> dict[str, FunctionSource]:
         owner = self.reference(target.type_name).target
-        if not isinstance(owner, ClassSource) or name not in owner.methods:
-            have = ", ".join(sorted(owner.methods)) if isinstance(owner, ClassSource) else ""
-            raise ModelError(f"the model has no method {name!r}; it has: {have or 'none'}")
-        return self._sources.parse(owner.methods[name].text).parameters
+        return owner.methods if isinstance(owner, ClassSource) else {}
 
     def reference(self, qualified: str) -> Reference:
         found = self._references.get(qualified)
@@ -177,8 +178,7 @@ class Interpreter:
     def _restored(self, target: ScriptObject) -> bool:
         """Let an object that was saved by its own ``__getstate__`` unpack itself, once; True if it did."""
         state, target.state = target.state, None
-        owner = None if state is None else self.reference(target.type_name).target
-        if not isinstance(owner, ClassSource) or "__setstate__" not in owner.methods:
+        if state is None or "__setstate__" not in self._methods(target):
             return False
         self.call_method(target, "__setstate__", [state])
         return True
@@ -202,3 +202,7 @@ class Interpreter:
         if name in self._upgrades:
             args, kwargs = self._upgrades[name](args, kwargs)
         return apply_rule(self.recorder, name, args, kwargs)
+
+
+def _listed(methods: Iterable[str]) -> str:
+    return ", ".join(sorted(methods)) or "none"
