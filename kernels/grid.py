@@ -176,10 +176,3 @@ class FrequencyGrid(Struct, frozen=True):
 
     def to_json(self) -> dict[str, list[int]]:
         return {axis: list(self.levels(axis)) for axis in AXES}
-
-    @classmethod
-    def from_json(cls, data: dict[str, list[int]]) -> FrequencyGrid:
-        try:
-            return cls(*(tuple(data[axis]) for axis in AXES))
-        except (KeyError, TypeError, ValueError) as error:
-            raise GridError(f"grid: expected integer lists {', '.join(AXES)} ({error})") from error
