@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from ...kernels.errors import KernelsError
 from ...kernels.grid import FrequencyGrid
@@ -71,10 +72,7 @@ def read_identity(directory: Path, *, boards: Path = BOARDS_DIR) -> BundleIdenti
     except (ProfilesError, KernelsError, DocumentError) as error:
         raise BundleError(f"bundle {directory}: {error}") from error
     rates = json.dumps([sorted(board.chip.flops_per_gpu_cycle.items()), board.chip.bytes_per_emc_cycle])
-    digest = hashlib.sha256(text + rates.encode()).hexdigest()
-    return BundleIdentity(
-        found.name, found.board, found.grid, found.rails, found.simulated, found.checksums, found.device, digest
-    )
+    return replace(found, digest=hashlib.sha256(text + rates.encode()).hexdigest())
 
 
 def is_of(directory: Path, board: str) -> bool:
