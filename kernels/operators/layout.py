@@ -94,11 +94,10 @@ def elementwise_strides(shape: Shape, operands: Sequence[Tensor], beside_number:
     return _dense_strides(shape, order)
 
 
-def _dense_strides(shape: Shape, order: Sequence[int]) -> Shape:
-    """Strides without gaps, with the dimensions in this order from the innermost."""
+def _dense_strides(shape: Shape, innermost_first: Sequence[int]) -> Shape:
     strides = [0] * len(shape)
     step = 1
-    for dim in order:
+    for dim in innermost_first:
         strides[dim] = step
         step *= max(shape[dim], 1)
     return tuple(strides)

@@ -100,7 +100,7 @@ def _checked(rule: Rule) -> Rule:
 
 
 def adding(rules: dict[str, Rule], names: Sequence[str], where: str = "") -> Callable[[AnyRule], AnyRule]:
-    """Decorator that adds a rule to a table under these names; raises ValueError for a second one."""
+    """Decorator that adds a rule to a table; raises ValueError for a second one."""
 
     def register(rule: AnyRule) -> AnyRule:
         for name in names:

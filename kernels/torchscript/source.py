@@ -84,8 +84,6 @@ _LONG_NUMBER = re.compile(r"\d{400}")
 
 
 class FunctionSource(Struct, frozen=True, eq=False):
-    """Text of a function, and its place: the whole text of its file, and its start there."""
-
     name: str
     text: str
     file: str

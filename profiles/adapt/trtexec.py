@@ -102,7 +102,6 @@ class Trtexec:
     def _written(
         self, option: str, engine: Path, inputs: Sequence[TensorSpec], options: Sequence[str], seconds: float
     ) -> Iterator[tuple[Path, float]]:
-        """File that a run writes by an option, and the time since its inferences' end."""
         with tempfile.TemporaryDirectory(prefix="jetdvfs-trtexec-") as folder:
             path = Path(folder) / "written.json"
             over_s = self._run(engine, inputs, [*options, "--iterations=1", f"{option}={path}"], seconds)

@@ -24,7 +24,7 @@ def read_file(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def opened_folder(path: Path) -> Iterator[Callable[[str], bytes]]:
-    """Reader of a folder's files, which another user may change: each is opened once, in this folder. Raises BundleError."""
+    """Reader of files in a folder that another user may change, each opened once. Raises BundleError."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
