@@ -178,11 +178,11 @@ class Network(Struct, frozen=True):
 
     Attributes:
         boundary: end of an incomplete list.
-        reads: for each launch, the writer of each input, also through views; -1 for inputs and weights. Empty if unknown.
-        operators: for each launch, the ATen operator that made it, in its first spelling: in-place ones end with an underscore.
-            Empty if unknown.
-        views: for each launch, how each input passes from its writer: 0 as written, 1 through casts to its own type alone, 2
-            through views, 3 through views and such a cast at last. Empty if unknown.
+        reads: writer of each input of each launch, also through views; -1 for inputs and weights. Like ``operators`` and
+            ``views``, empty if unknown.
+        operators: ATen operator of each launch, in its first spelling: in-place ones end with an underscore.
+        views: passage of each input from its writer: 0 as written, 1 through casts to its own type alone, 2 through views, 3
+            through views and such a cast at last.
         optimized: after the passes of PyTorch's JIT (:mod:`jetdvfs.kernels.optimizing`).
         runtime: its compiler (``TensorRT``); empty for PyTorch's dispatcher.
         unread: note on weights that no launch reads.
@@ -329,7 +329,7 @@ def _plain(value: Any) -> Any:
 
 
 def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
-    """Writers of each launch's inputs; empty if they do not fit the list, which was then edited."""
+    """Writers of each launch's inputs; empty if they do not fit an edited list."""
     reads = convert(value, tuple[tuple[_Signed, ...], ...])
     fits = len(reads) == len(launches) and all(
         len(writers) == len(launch.inputs) and all(-1 <= writer < number for writer in writers)
@@ -339,13 +339,13 @@ def _reads(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int,
 
 
 def _operators(value: Any, launches: Sequence[KernelInvocation]) -> tuple[str, ...]:
-    """Operator of each launch; empty if they do not fit the list, which was then edited."""
+    """Operator of each launch; empty if they do not fit an edited list."""
     operators = convert(value, tuple[_Text, ...])
     return operators if len(operators) == len(launches) else ()
 
 
 def _views(value: Any, launches: Sequence[KernelInvocation]) -> tuple[tuple[int, ...], ...]:
-    """Views of each launch's inputs; empty if they do not fit the list, which was then edited."""
+    """Views of each launch's inputs; empty if they do not fit an edited list."""
     views = convert(value, tuple[tuple[_Count, ...], ...])
     fits = [len(inputs) for inputs in views] == [len(launch.inputs) for launch in launches]
     return views if fits else ()

@@ -128,7 +128,7 @@ class KernelWorker(Worker):
     def kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time of one kernel in ms: on a GPU after another kernel in a CUDA graph, or in a stream (``burst_ms``).
 
-        ``events`` is its number of kernels, copies and fills on a GPU.
+        ``events`` counts its kernels, copies and fills on a GPU.
         """
         run = self._kernel_of(request["kernel"])
         events = self._ran(run)
