@@ -54,6 +54,9 @@ _CHECKS: dict[str, Check] = {
 }
 
 
+_ILL_TYPED = "an argument is of another type than the operator takes"
+
+
 def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     """Register a rule; names without a namespace are ATen's (``relu_``), otherwise complete (``prim::device``)."""
 
@@ -66,11 +69,14 @@ def operator(*names: str) -> Callable[[AnyRule], AnyRule]:
     return register
 
 
-def answered(compute: Rule, *names: str) -> None:
-    """Register operators whose result is a function of their arguments, without a launch."""
+def answered(compute: Rule, *names: str, of: str = "Any") -> None:
+    """Register computations without a launch; the first argument is ``of`` a type."""
+    check = _CHECKS.get(of, lambda value: True)
 
     @operator(*names)
     def rule(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        if args and not check(args[0]):
+            raise TypeError(_ILL_TYPED)
         return compute(*args, **kwargs)
 
 
@@ -90,7 +96,7 @@ def _checked(rule: Rule) -> Rule:
     def checking(recorder: Any, *args: Any, **kwargs: Any) -> Any:
         for value, check in zip(args, in_order, strict=False):
             if check is not None and not check(value):
-                raise TypeError("an argument is of another type than the operator takes")
+                raise TypeError(_ILL_TYPED)
         for name, value in kwargs.items():
             if name in by_name and not by_name[name](value):
                 raise TypeError(f"argument {name} is of another type than the operator takes")

@@ -13,13 +13,13 @@ from .arrays import array
 
 _NEVER = ("requires_grad", "is_quantized", "is_sparse", "is_mkldnn", "is_nested", "is_meta")
 
-answered(lambda self: False, *(f"prim::{name}" for name in _NEVER))
-answered(lambda self: True, "prim::is_cuda")
-answered(lambda self: ACCELERATOR, "prim::device")
+answered(lambda self: False, *(f"prim::{name}" for name in _NEVER), of="Tensor")
+answered(lambda self: True, "prim::is_cuda", of="Tensor")
+answered(lambda self: ACCELERATOR, "prim::device", of="Tensor")
 answered(lambda self: self.type, "prim::type")
-answered(lambda self: SCALAR_CODES[self.dtype], "prim::dtype")
-answered(lambda self: 0, "prim::layout", "get_device")  # strided, on the first device
-answered(lambda self: list(self.shape), "prim::shape")
+answered(lambda self: SCALAR_CODES[self.dtype], "prim::dtype", of="Tensor")
+answered(lambda self: 0, "prim::layout", "get_device", of="Tensor")  # strided, on the first device
+answered(lambda self: list(self.shape), "prim::shape", of="Tensor")
 answered(lambda future: future, "wait")  # of fork, whose task has run
 # Inference without gradients or autocasting.
 answered(lambda *_: False, "is_grad_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled", "is_inference_mode_enabled")

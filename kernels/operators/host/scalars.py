@@ -14,27 +14,27 @@ from ..recorder import Recorder
 from ..registry import answered, operator
 from ..values import NamedInputs, Tensor
 
-answered(lambda self: self.rank, "dim", "ndimension", "prim::ndim")
-answered(lambda self: self.numel, "numel", "prim::numel", "sym_numel")
-answered(lambda self: self.is_floating, "is_floating_point")
-answered(lambda self: self.dtype.startswith("complex"), "is_complex")
-answered(lambda self, other: self.shape == other.shape, "is_same_size")
-answered(lambda self: DTYPE_BYTES[self.dtype], "element_size", "prim::itemsize")
+answered(lambda self: self.rank, "dim", "ndimension", "prim::ndim", of="Tensor")
+answered(lambda self: self.numel, "numel", "prim::numel", "sym_numel", of="Tensor")
+answered(lambda self: self.is_floating, "is_floating_point", of="Tensor")
+answered(lambda self: self.dtype.startswith("complex"), "is_complex", of="Tensor")
+answered(lambda self, other: self.shape == other.shape, "is_same_size", of="Tensor")
+answered(lambda self: DTYPE_BYTES[self.dtype], "element_size", "prim::itemsize", of="Tensor")
 answered(range, "builtin::range")
-answered(lambda low, high, step: len(range(low, high, step)), "__range_length")
+answered(lambda low, high, step: len(range(low, high, step)), "__range_length", of="int")
 answered(python.not_, "__not__", "not")
 answered(python.is_, "__is__")
 answered(python.is_not, "__isnot__")
-answered(hex, "hex")
+answered(hex, "hex", of="int")
 answered(lambda *_: None, "builtin::print", "Print")
 answered(lambda self: self.copy(), "copy")
 answered(lambda self, *arguments: self.pop(*arguments), "pop", "popitem")
 answered(lambda self: self.clear(), "clear")
-answered(list.reverse, "reverse")
-answered(lambda self: list(dict.keys(self)), "keys")
-answered(lambda self: list(dict.values(self)), "values")
-answered(lambda self: list(dict.items(self)), "items")
-answered(dict.get, "get")
+answered(list.reverse, "reverse", of="list[Any]")
+answered(lambda self: list(dict.keys(self)), "keys", of="dict[Any, Any]")
+answered(lambda self: list(dict.values(self)), "values", of="dict[Any, Any]")
+answered(lambda self: list(dict.items(self)), "items", of="dict[Any, Any]")
+answered(dict.get, "get", of="dict[Any, Any]")
 
 
 @operator("len", "builtin::len")
@@ -150,7 +150,7 @@ def setdefault(recorder: Recorder, self: dict[Any, Any], key: Any, default: Any 
     return self.setdefault(key, default) if _hashable(key) else None
 
 
-answered(lambda self, *_: sorted(plain_items(self)), "builtin::sorted", "sorted")
+answered(lambda self, *_: sorted(plain_items(self)), "builtin::sorted", "sorted", of="Sequence[Any]")
 answered(_shown, "str", "builtin::str")
 
 

@@ -164,7 +164,7 @@ for _name, _dtype in moving.CASTS.items():
     _named_cast(_name, _dtype)
 
 
-answered(lambda self, *_: self, "cuda", "cpu", "pin_memory")
+answered(lambda self, *_: self, "cuda", "cpu", "pin_memory", of="Tensor")
 
 
 @operator("copy_")

@@ -252,7 +252,7 @@ def unbind(recorder: Recorder, self: Tensor, dim: int = 0) -> list[Tensor]:
     ]
 
 
-answered(lambda self, *_: self, "detach", "alias", "requires_grad_", "detach_", "data", "prim::data")
+answered(lambda self, *_: self, "detach", "alias", "requires_grad_", "detach_", "data", "prim::data", of="Tensor")
 
 
 @operator("unfold")
