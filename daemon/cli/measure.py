@@ -96,9 +96,8 @@ def repeated(work: Callable[[], object], every_s: float) -> Iterator[None]:
     over = threading.Event()
 
     def run() -> None:
-        while not over.is_set():
+        while not over.wait(every_s):
             work()
-            over.wait(every_s)
 
     thread = threading.Thread(target=run, name="repeated", daemon=True)
     thread.start()

@@ -19,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +28,7 @@ from pathlib import Path
 
 import psutil
 
+from jetdvfs.daemon.cli.measure import repeated
 from jetdvfs.daemon.errors import NoDaemon
 from jetdvfs.daemon.wire.client import Client
 from jetdvfs.profiles.reference import reference_input, reference_model, reference_names
@@ -123,22 +123,15 @@ def python_ms() -> float:
 @contextmanager
 def frames(daemon: Daemon, leases: int, fps: float) -> Iterator[None]:
     """Applications that hold clocks and report a frame each time."""
-    over = threading.Event()
     with ExitStack() as stack:
         held = [stack.enter_context(stack.enter_context(daemon.client()).hold(configuration=LOW)) for _ in range(leases)]
 
-        def run() -> None:
-            while not over.wait(1 / fps):
-                for lease in held:
-                    lease.report(12.5)
+        def report() -> None:
+            for lease in held:
+                lease.report(12.5)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with repeated(report, 1 / fps):
             yield
-        finally:
-            over.set()
-            thread.join()
 
 
 def clocks_back_ms(board: Board, daemon: Daemon, times: int) -> list[float]:

@@ -281,9 +281,9 @@ class SetUpBoard:
         samples: list[tuple[float, float | None]] = []
 
         def read() -> None:
-            power_mw = total_mw(self.sensors.rails_mw(), self.sensors.energy_rails)
-            samples.append((self._clock.monotonic(), power_mw))
+            samples.append((self._clock.monotonic(), total_mw(self.sensors.rails_mw(), self.sensors.energy_rails)))
 
+        read()
         with repeated(read, _READ_EVERY_S):
             yield samples
 

@@ -229,6 +229,8 @@ def test_metrics_and_measurements_are_printed_as_json(board: Board, daemon: Daem
     assert told["exit_code"] == 0 and told["mean_power_mw"] <= sum(one["peak_mw"] for one in told["rails"].values())
     short = jetdvfs("measure", "--root", str(board.root), "--json", "--", "true")
     assert json.loads(short.stderr)["energy_mj"] is None and "too short to tell" in short.stderr
+    seldom = jetdvfs("measure", "--root", str(board.root), "--json", "--every", "0.6", "--", "sleep", "0.7")
+    assert "1 readings of the rails meanwhile" in seldom.stderr and json.loads(seldom.stderr)["energy_mj"] is None
 
 
 def test_without_a_daemon_prometheus_is_told_that(tmp_path: Path) -> None:
